@@ -50,7 +50,10 @@ class EmptySpaceError(RefusedError):
 def _shown(value: Scalar) -> str:
     if value is None:
         return "(none)"
-    return f'"{_shortened(value)}"' if isinstance(value, str) else str(value)
+    if not isinstance(value, str):
+        return str(value)
+    printable = value if value.isprintable() else repr(value)[1:-1]
+    return f'"{_shortened(printable)}"'
 
 
 def _shortened(text: str) -> str:

@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+FORMULA = r"(?s)^(?:[=@\t\r]|[+-].*[^0-9eE.+-])"
+"""Texts in a CSV that spreadsheets run as formulas; signed numbers are none."""
+
+
+def formula_warning(columns: Iterable[str]) -> str:
+    """Return the warning of a CSV with such texts in some columns."""
+    names = ", ".join(f"`{name}`" for name in columns)
+    return f"texts in {names} begin as formulas do: import the CSV into a spreadsheet as text"
+
+
 _STREAMS = ("/dev/stdout", "/dev/stderr")
 
 

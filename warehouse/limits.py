@@ -96,6 +96,21 @@ def plain_number(column: Column, text: object) -> str:
     return f"write {number:.15g}{f', in {column.unit}' if column.unit else ''}"
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+LINE_MARKS = "\t\n\r"
+"""Control characters of texts with several lines."""
+
+
+def control_character(text: str, allowed: str = "") -> str:
+    """Return the reason to refuse a text with a control character; empty if it has none.
+
+    A terminal obeys such characters, and arrays of numpy lose zero bytes at the end of a text.
+    """
+    found = next((mark for mark in _CONTROL.findall(text) if mark not in allowed), "")
+    return f"has the control character {repr(found)[1:-1]}" if found else ""
+
+
 def kind_in_words(column: Column) -> str:
     """Return the kind of a column in words: "a whole number", "a text" ..."""
     return _WORDS.get(column.kind, f"a {column.kind}")

@@ -10,8 +10,8 @@ import pytest
 
 from tests.shared import Command, Quickstart
 from warehouse.cli import display
-from warehouse.cli.common import put_for_people
-from warehouse.cli.display import fitted, held_back
+from warehouse.cli.common import put_document, put_for_people
+from warehouse.cli.display import displayed, fitted, held_back
 from warehouse.show.units import for_people
 
 RANK = ("rank", "--model", "gpt3_1T", "--num-gpus", 4096)
@@ -203,3 +203,13 @@ def test_a_number_and_its_unit_stay_on_one_line() -> None:
         "             1.5 s a step, 12",
         "             seconds",
     ]
+
+
+def test_a_document_has_ids_as_texts_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    document = {"best": [{"problem_id": 2**60, "num_gpus": 8, "tokens": 2**53 + 1}], "is_new": True}
+    with displayed(is_wide=False, columns=(), ids_as_text=True):
+        put_document(document)
+    assert json.loads(capsys.readouterr().out) == {
+        "best": [{"problem_id": str(2**60), "num_gpus": 8, "tokens": str(2**53 + 1)}],
+        "is_new": True,
+    }

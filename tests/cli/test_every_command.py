@@ -161,7 +161,9 @@ def test_the_database_comes_last_and_the_formats_before_it(name: str) -> None:
     names = [option for option, _ in options_of(name)]
     assert names[-1] == "--db"
     if name not in WITHOUT_ROWS:
-        assert names[-6:-1] == ["--format", "--out", "--json", "--wide", "--columns"]
+        assert names[-7:-1] == [
+            *("--format", "--out", "--json", "--wide", "--columns", "--ids-as-text")
+        ]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -185,7 +187,8 @@ def test_a_group_is_made_of_what_the_command_line_gave() -> None:
     def command(*, output: Output) -> None:
         seen.append(output)
 
-    expanded(command)(named=None, out=None, as_json=True, wide=False, columns=None)
+    given = {"named": None, "out": None, "wide": False, "columns": None, "ids_as_text": False}
+    expanded(command)(as_json=True, **given)
     assert seen == [Output(as_json=True)]
 
 

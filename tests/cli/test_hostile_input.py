@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -11,7 +12,7 @@ from estimators.contract import Refusal, RefusedError
 from tests.shared import Command
 from warehouse import Warehouse
 from warehouse.database.backup import backup
-from warehouse.errors import LONGEST_MESSAGE, MAX_SHOWN, DatabaseError, InputError
+from warehouse.errors import LONGEST_MESSAGE, MAX_SHOWN, DatabaseError, InputError, UsageError
 from warehouse.limits import shown
 from warehouse.studies.toml_files import MAX_BYTES, MAX_DEPTH, read_toml
 
@@ -39,12 +40,39 @@ def test_an_argument_that_is_no_text_is_wrong_usage(
     assert "is not UTF-8 text\nhint: " in err
 
 
-def test_an_argument_with_a_zero_byte_is_wrong_usage(
-    warehouse: Command, empty_warehouse: Path
+@pytest.mark.parametrize("mark", ["\0", "\x07", "\x1b", "\x85"])
+def test_an_argument_with_a_control_character_is_wrong_usage(
+    warehouse: Command, empty_warehouse: Path, mark: str
 ) -> None:
-    code, out, err = warehouse("backup", "a\0b", "--db", empty_warehouse)
+    code, out, err = warehouse("rank", "--model", f"gpt3{mark}", "--db", empty_warehouse)
     assert (code, out) == (2, "")
-    assert err.startswith("error: argument 2, 'a\\x00b', has a zero byte\nhint: ")
+    shown = repr(mark)[1:-1]
+    assert err.startswith(
+        f"error: argument 3, 'gpt3{shown}', has the control character {shown}\nhint: "
+    )
+
+
+def test_a_query_may_have_several_lines(warehouse: Command, empty_warehouse: Path) -> None:
+    code, out, _ = warehouse("sql", "select 1\n\tas a\r\n", "--json", "--db", empty_warehouse)
+    assert (code, out) == (0, '[\n{"a": 1}\n]\n')
+
+
+def test_python_refuses_control_characters_as_well(empty_warehouse: Path) -> None:
+    warehouse = Warehouse(empty_warehouse)
+    layout: dict[str, Any] = {"model": "gpt3_1.3B", "accelerator": "A100 SXM 80GB", "num_gpus": 8}
+    faulty = {**layout, "global_batch_size": 64, "framework": "fsdp\0"}
+    reason = r"`framework` \"fsdp\\x00\" has the control character \\x00"
+    with pytest.raises(InputError, match=reason):
+        warehouse.why(**faulty)
+    with pytest.raises(InputError, match=reason):
+        warehouse.explain(**faulty)
+    with pytest.raises(InputError, match=f"frame: row 1: {reason}"):
+        warehouse.evaluate("training_step", pl.DataFrame([faulty]))
+    with pytest.raises(UsageError, match=r"`model` 'gpt3\\x00' has the control character \\x00"):
+        warehouse.rank(model="gpt3\0")
+    study = {"name": "a", "estimator": "training_step", "space": layout, "description": "a\x07"}
+    with pytest.raises(InputError, match=r"`description` \"a\\x07\" has the control character"):
+        Warehouse(empty_warehouse, writable=True).sweep(study)
 
 
 def test_python_refuses_such_texts_as_well(empty_warehouse: Path, database: Path) -> None:

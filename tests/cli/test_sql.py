@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -67,6 +68,15 @@ def test_a_dash_reads_the_query_from_stdin(program: Program, quickstart: Quickst
     arguments = ("sql", "-", "--format", "csv", "--db", quickstart.database)
     done = program(*arguments, input="select 'é' as x -- a comment\n;\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\né\n", "")
+
+
+def test_a_query_with_a_zero_byte_is_refused(
+    warehouse: Command, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("select 1\0"))
+    code, out, err = warehouse("sql", "-", "--db", empty_warehouse)
+    assert (code, out) == (3, "")
+    assert err.startswith("error: the query has the control character \\x00\n")
 
 
 def test_a_query_that_is_no_text_is_refused(
@@ -224,3 +234,21 @@ def test_an_unknown_column_says_which_may_be_meant_and_where_to_look(
     code, out, err = warehouse("sql", query, "--db", quickstart.database)
     assert (code, out) == (3, "")
     assert f"hint: {hint} `warehouse schema VIEW` lists the columns of a view\n" in err
+
+
+def test_a_csv_with_texts_that_begin_as_formulas_has_a_warning(
+    warehouse: Command, empty_warehouse: Path
+) -> None:
+    query = "select '=1+1' as a, 'plain' as b, -1.5 as c, '-5' as d"
+    code, out, err = warehouse("sql", query, "--format", "csv", "--db", empty_warehouse)
+    assert (code, out) == (0, "a,b,c,d\n=1+1,plain,-1.5,-5\n")
+    assert err.startswith("warning: texts in `a` begin as formulas do")
+    assert warehouse("sql", query, "--db", empty_warehouse)[2] == ""
+
+
+def test_ids_are_texts_in_json_on_request(warehouse: Command, quickstart: Quickstart) -> None:
+    query = "select cell_id, num_rows, num_rows > 0 as has_rows from cell order by all limit 1"
+    asked = ("sql", query, "--json", "--db", quickstart.database)
+    [exact] = json.loads(warehouse(*asked)[1])
+    [text] = json.loads(warehouse(*asked, "--ids-as-text")[1])
+    assert text == {**exact, "cell_id": str(exact["cell_id"])}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import doctest
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -253,6 +255,76 @@ def test_a_frame_is_evaluated_as_a_file_is(reader: Warehouse, tmp_path: Path) ->
     assert {"low_step_seconds", "high_step_seconds", "mine"} <= set(expected.columns)
 
 
+class ArrowTable:
+    """A table of a library that the package does not know."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._frame.__arrow_c_stream__(requested_schema)
+
+
+FORMS: dict[str, Callable[[pl.DataFrame, Path], Any]] = {
+    "lazy frame": lambda frame, _: frame.lazy(),
+    "pyarrow table": lambda frame, _: frame.to_arrow(),
+    "other table": lambda frame, _: ArrowTable(frame),
+    "columns": lambda frame, _: frame.to_dict(as_series=False),
+    "records": lambda frame, _: frame.to_dicts(),
+    "csv": lambda frame, place: written(frame, place / "rows.csv"),
+    "parquet": lambda frame, place: str(written(frame, place / "rows.parquet")),
+}
+"""Rows in each form that methods take."""
+
+
+def written(frame: pl.DataFrame, place: Path) -> Path:
+    frame.write_csv(place) if place.suffix == ".csv" else frame.write_parquet(place)
+    return place
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_may_have_any_form_that_polars_reads(
+    writer: Warehouse, tmp_path: Path, form: str
+) -> None:
+    frame = pl.DataFrame([LAYOUT, {**LAYOUT, "num_gpus": 64}])
+    rows = FORMS[form](frame, tmp_path)
+    assert writer.evaluate("training_step", rows).equals(writer.evaluate("training_step", frame))
+    steps = FORMS[form](frame.with_columns(step_seconds=3.5), tmp_path)
+    assert writer.measure(steps, name="own").height == 2
+
+
+def test_a_column_that_only_a_late_record_has_is_read(writer: Warehouse) -> None:
+    found = writer.evaluate("training_step", [LAYOUT] * 200 + [{**LAYOUT, "zero_stage": 1}])
+    assert found["zero_stage"].to_list()[-2:] == [None, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "said"),
+    [
+        ("x", InputError, "x: is of no known format"),
+        ("x.csv", InputError, "x.csv: there is no such file"),
+        (3, UsageError, "`frame` is of type int\nhint: give a polars or pandas frame"),
+        (None, UsageError, "`frame` is of type NoneType"),
+        ([[1, 2]], UsageError, "`frame` is of type list"),
+        ({"a": [1], "b": [1, 2]}, InputError, "polars cannot read this dict: "),
+        (pl.LazyFrame(LAYOUT).select("x"), InputError, 'unable to find column "x"'),
+    ],
+)
+def test_other_rows_are_refused_with_what_is_taken(
+    writer: Warehouse, rows: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=re.escape(said)):
+        writer.evaluate("training_step", rows)
+    with pytest.raises(error, match=re.escape(said)):
+        writer.measure(rows, name="own")
+
+
+def test_a_refused_row_of_a_file_names_the_file(reader: Warehouse, tmp_path: Path) -> None:
+    place = written(pl.DataFrame([{**LAYOUT, "tensor_parallel": 5}]), tmp_path / "rows.csv")
+    with pytest.raises(InputError, match=re.escape(f"{place}: row 1: `tensor_parallel` 5 ")):
+        reader.evaluate("training_step", place)
+
+
 # ---- queries ----
 
 
@@ -261,6 +333,25 @@ def test_parameters_and_frames_have_names_in_a_query(reader: Warehouse) -> None:
     query = "select nick, num_layers from mine join model using (model) where num_layers > $least"
     assert reader.sql(query, mine=mine, least=1).rows() == [("three", 96)]
     assert reader.sql(query, mine=mine, least=100).rows() == []
+
+
+def test_types_that_polars_lacks_are_texts(reader: Warehouse) -> None:
+    query = (
+        "select interval '1 month' + $more as i, '101'::bit as b, 42::variant as v, "
+        "union_value(a := 1) as u, 'ab'::blob as c, [interval '1 day'] as l, "
+        "timestamp_s '2026-01-02' as t"
+    )
+    found = reader.sql(query, more=datetime.timedelta(days=3))
+    day = datetime.datetime(2026, 1, 2)
+    assert found.row(0) == ("1 month 3 days", "101", "42", "1", b"ab", ["1 day"], day)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_s", "timestamp_ns", "date"])
+def test_an_infinite_time_is_refused_in_a_frame(reader: Warehouse, kind: str) -> None:
+    query = f"select x::{kind} as x from (values ('2026-01-02'), (null), ('-infinity')) as t(x)"
+    with pytest.raises(InputError, match=r'cannot hold, such as infinity\nhint: .* cast\("x" as'):
+        reader.sql(query)
+    assert reader.sql(f"{query} limit 2")["x"].null_count() == 1
 
 
 @pytest.mark.parametrize(

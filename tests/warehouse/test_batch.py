@@ -91,7 +91,7 @@ def test_another_relation_may_be_named(run: Batches, small: SmallEstimator) -> N
         ("hidden_size,num_layers\n8,\n", "row 1: `num_layers` is missing"),
         ("hidden_size,num_layers\n8,2\n,\n8,2\n", "row 2: `row` (none) has no value at all"),
         ("hidden_size,num_layers\n8,2\n8\n", "line 3 has 1 cells, not 2"),
-        ("hidden_size,num_layers\n8,2,4\n", "found more fields"),
+        ("hidden_size,num_layers\n8,2,4\n", "line 2 has 3 cells, not 2\nhint: write numbers"),
         ("hidden_size,hidden_size\n8,2\n", "column `hidden_size` is twice in the header"),
         ("hidden_size;num_layers\n8;2\n", "has semicolons between its columns"),
         ("colour\nred\n", "no column that the estimator reads"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -284,6 +284,33 @@ def test_times_with_a_zone_come_as_text_in_order(rows: Callable[..., list[Any]])
     assert [row[0] for row in found] == [2, 1, 0]
     assert datetime.fromisoformat(found[0][1]) == datetime.fromisoformat("2024-05-31T10:00:00Z")
     assert found[0][2:] == (datetime(2024, 5, 31), 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("interval '1 month 3 days'", "1 month 3 days"),
+        ("interval '-1 second'", "-00:00:01"),
+        ("interval '1 year'", "1 year"),
+        ("[interval '1 year', null]", ["1 year", None]),
+        ("{a: interval '1 year', 'b c': 2}", {"a": "1 year", "b c": 2}),
+        ("map {1: interval '1 year'}", {1: "1 year"}),
+        ("row(1, interval '1 year')", (1, "1 year")),
+        ("'infinity'::timestamp", "infinity"),
+        ("'-infinity'::timestamp_s", "-infinity"),
+        ("'infinity'::date", "infinity"),
+        ("{t: 'infinity'::timestamp}", {"t": "infinity"}),
+        ("'9999-12-31'::date", date(9999, 12, 31)),
+        ("timestamp '2026-01-02 03:04:05'", datetime(2026, 1, 2, 3, 4, 5)),
+        ("null::timestamp", None),
+        ("timestamp_ns '2026-01-02 03:04:05.123456789'", "2026-01-02 03:04:05.123456789"),
+        ("time_ns '03:04:05.123456789'", "03:04:05.123456789"),
+    ],
+)
+def test_a_value_that_python_lacks_comes_as_text(
+    rows: Callable[..., list[Any]], value: str, expected: object
+) -> None:
+    assert rows(f"select {value} as x, 1 as y") == [(expected, 1)]
 
 
 def test_every_type_of_duckdb_can_be_read(rows: Callable[..., list[Any]]) -> None:

@@ -18,6 +18,7 @@ import pytest
 from tests.shared import Quickstart
 from tests.warehouse.test_drop import study
 from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.sql_text import literal
 from warehouse.errors import InputError, UsageError
 from warehouse.sweep.runner import run_study
 from warehouse.transfer import export_facts as export_room
@@ -143,6 +144,128 @@ def test_a_sheet_of_too_many_rows_is_refused(
     with pytest.raises(InputError, match="holds 2 rows"):
         export_query(empty_warehouse, "from range(3)", tmp_path / "rows.xlsx")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "written", "said"),
+    [
+        ("sum(i)", pl.Int64(), 3, ""),
+        ("[sum(i)]", pl.List(pl.Int64()), [3], ""),
+        ("{a: sum(i)}", pl.Struct({"a": pl.Int64()}), {"a": 3}, ""),
+        ("sum(i + 9223372036854775807)", None, 27670116110564327424, "decimal(38, 0)"),
+        ("max(170141183460469231731687303715884105727::hugeint)", None, str(2**127 - 1), "varchar"),
+        ("max(interval '1 month 3 days')", pl.String(), "1 month 3 days", "varchar"),
+        ("max(interval '-1 second')", pl.String(), "-00:00:01", "varchar"),
+        ("max(interval '1 microsecond')", pl.String(), "00:00:00.000001", "varchar"),
+        ("[max(interval '1 day')]", pl.List(pl.String()), ["1 day"], "varchar[]"),
+        ("max('12:00:00+02'::timetz)", pl.String(), "12:00:00+02", "varchar"),
+        ("max('101'::bit)", pl.String(), "101", "varchar"),
+    ],
+)
+def test_parquet_has_the_values_of_the_query(
+    empty_warehouse: Path,
+    tmp_path: Path,
+    value: str,
+    kind: pl.DataType | None,
+    written: object,
+    said: str,
+) -> None:
+    out = tmp_path / "rows.parquet"
+    warnings: list[str] = []
+    query = f"select {value} as x, count(*) as n from range(3) as r(i)"
+    assert export_query(empty_warehouse, query, out, warn=warnings.append) == 1
+    found = pl.read_parquet(out)
+    assert found.row(0) == (written, 3)
+    assert kind is None or found.schema["x"] == kind
+    assert [text.endswith(f": `x` as {said}") for text in warnings] == [True] * bool(said)
+
+
+SHEET_VALUES = {
+    "interval '1 month 3 days'": "1 month 3 days",
+    "interval '-1 second'": "-00:00:01",
+    "[interval '1 year']": "[1 year]",
+    "'ab'::blob": "6162",
+    "'101'::bit": "101",
+    "42::variant": "42",
+    "union_value(a := 1)": "1",
+    "{a: 1}": "{'a': 1}",
+    "12345678901234567890.1234567890::decimal(38, 10)": "12345678901234567890.1234567890",
+    "9007199254740993::hugeint": "9007199254740993",
+    "timestamp_ns '2026-01-02 03:04:05.123456789'": "2026-01-02 03:04:05.123456789",
+    "date '1800-01-01'": "1800-01-01",
+    "timestamp '20000-01-01'": "+20000-01-01 00:00:00.000000",
+}
+"""Values that Excel has no type for, or would change -> their texts."""
+
+
+@pytest.mark.parametrize("value", SHEET_VALUES)
+def test_an_excel_sheet_has_texts_of_what_it_cannot_hold(
+    empty_warehouse: Path, tmp_path: Path, value: str
+) -> None:
+    out = tmp_path / "rows.xlsx"
+    warnings: list[str] = []
+    export_query(empty_warehouse, f"select {value} as x", out, warn=warnings.append)
+    assert cells_of(out)["A2"] == SHEET_VALUES[value]
+    assert [text.endswith(": `x` as varchar") for text in warnings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select repeat('x', 40000) as text", "column `text` has a text of 40,000 characters"),
+        ("select 'infinity'::timestamp as t", "column `t` has a time that a frame cannot hold"),
+        (f"select 1 as {'x' * 256}", "has a name of more than 255 characters"),
+    ],
+)
+def test_a_sheet_that_would_change_values_is_refused(
+    empty_warehouse: Path, tmp_path: Path, query: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        export_query(empty_warehouse, query, tmp_path / "rows.xlsx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sheet_of_too_many_columns_is_refused(
+    empty_warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_file, "_SHEET_COLUMNS", 1)
+    with pytest.raises(InputError, match="holds 1 columns, and the query has 2"):
+        export_query(empty_warehouse, "select 1 as a, 2 as b", tmp_path / "rows.xlsx")
+
+
+def test_decimals_of_few_digits_are_numbers_in_a_sheet(
+    empty_warehouse: Path, tmp_path: Path
+) -> None:
+    query = "select 1.5::decimal(38, 10) as a, sum(i) as b from range(3) as r(i)"
+    export_query(empty_warehouse, query, tmp_path / "rows.xlsx", warn=pytest.fail)
+    cells = cells_of(tmp_path / "rows.xlsx")
+    assert (float(cells["A2"]), float(cells["B2"])) == (1.5, 3)
+
+
+FORMULAS = ("=1+1", "+cmd|x", "-2+3+cmd|x", "@sum(1)", "\t=1", "\r=1")
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_csv_says_which_columns_a_spreadsheet_would_run(
+    empty_warehouse: Path, tmp_path: Path, text: str
+) -> None:
+    out = tmp_path / "rows.csv"
+    warnings: list[str] = []
+    query = f"select 'plain' as a, {literal(text)} as b, -1.5 as c, '-1e5' as d"
+    export_query(empty_warehouse, query, out, warn=warnings.append)
+    assert warnings == [
+        f"{out}: texts in `b` begin as formulas do: import the CSV into a spreadsheet as text"
+    ]
+    assert pl.read_csv(out)["b"].item() == text
+
+
+def test_json_has_ids_as_texts_on_request(empty_warehouse: Path, tmp_path: Path) -> None:
+    query = "select 7 as cell_id, 9007199254740993 as big, 5 as n, [9007199254740993, 1] as list"
+    out = tmp_path / "rows.json"
+    export_query(empty_warehouse, query, out, ids_as_text=True)
+    assert json.loads(out.read_text("utf-8")) == [
+        {"cell_id": "7", "big": "9007199254740993", "n": 5, "list": ["9007199254740993", 1]}
+    ]
 
 
 def test_a_query_without_rows_leaves_a_file_with_a_header(

@@ -10,6 +10,7 @@ from estimators.names import did_you_mean, nearest_columns
 from warehouse.ask.cost_terms import CostOptions
 from warehouse.errors import UsageError
 from warehouse.evaluate.inputs import input_names
+from warehouse.limits import control_character
 from warehouse.numbers import Number
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def given_values(**values: Any) -> dict[str, Any]:
 
 
 def checked_value(name: str, value: Any) -> Any:
-    """Return a value; a number must be within the limits of its argument.
+    """Return a value; a number must be within the limits of its argument, a text printable.
 
     Raises
     ------
@@ -43,6 +44,8 @@ def checked_value(name: str, value: Any) -> Any:
         return Number(name, above=0)(value)
     if name in _AT_LEAST_ZERO:
         return Number(name, least=0)(value)
+    if isinstance(value, str) and (reason := control_character(value)):
+        raise UsageError(f"`{name}` {value!r} {reason}", "remove it")
     return value
 
 

@@ -21,6 +21,7 @@ from warehouse.api.arguments import (
     several,
 )
 from warehouse.api.database_file import DatabaseFile
+from warehouse.api.given_frame import Rows, given_frame
 from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
 from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
@@ -29,11 +30,14 @@ from warehouse.ask.rank import asked_ranking
 from warehouse.database.connection import kept_open
 from warehouse.database.describe import Description
 from warehouse.database.narrow import narrow_to_stored
+from warehouse.database.recast import frame_of
 from warehouse.database.sandbox import explained
 from warehouse.database.sql_text import quoted
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError
+from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.file import evaluate_frame, find_relation
+from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
 from warehouse.plan.question import MAX_GPUS, PlanOptions
@@ -99,7 +103,8 @@ class Warehouse(DatabaseFile):
         Returns
         -------
         polars.DataFrame
-            The rows in the order of the query, with the types of the database.
+            The rows in the order of the query, with the types of the database. Types that polars
+            does not have, such as intervals, are texts.
 
         Raises
         ------
@@ -126,8 +131,7 @@ class Warehouse(DatabaseFile):
         └─────────┘
         """
         with self._reading() as connection, explained(self.path):
-            found: pl.DataFrame = _relation(connection, query, parameters).pl()
-            return found
+            return frame_of(_relation(connection, query, parameters))[0]
 
     def relation(self, query: str, /, **parameters: Any) -> DuckDBPyRelation:
         """Return a query as a DuckDB relation, which further queries can use.
@@ -452,7 +456,7 @@ class Warehouse(DatabaseFile):
     def evaluate(
         self,
         estimator: str,
-        frame: pl.DataFrame,
+        frame: Rows,
         *,
         variant: str | None = None,
         relation: str | None = None,
@@ -471,8 +475,9 @@ class Warehouse(DatabaseFile):
         estimator
             Its name.
         frame
-            A row for each configuration, shape (rows, inputs). A missing column or value takes the
-            default of the estimator.
+            A row for each configuration, shape (rows, inputs): a polars or pandas frame, a pyarrow
+            table, a dict of columns, a list of dicts, or the path of a .csv or .parquet file. A
+            missing column or value takes the default of the estimator.
         variant
             ``published``, ``corrected`` or errata such as ``R2,R4``.
         relation
@@ -511,18 +516,25 @@ class Warehouse(DatabaseFile):
         """
         with self._explained():
             chosen = registry.get(estimator)
+            grain = find_relation(chosen, relation)
+            called, rows = "frame", frame
+            if isinstance(rows, str | Path):
+                called = str(rows)
+                check_source(Path(rows))
+                rows = read_configs(Path(rows), input_names(chosen, grain), keep_text=False)
             defined = every_definition(self.path, catalog)
             evaluated, report = evaluate_frame(
-                *(chosen, frame),
+                *(chosen, given_frame(rows)),
                 mends_of_options(chosen, variant, None),
                 profiled_catalog(self.path, chosen, profile, defined),
-                relation=find_relation(chosen, relation),
+                relation=grain,
                 keep_valid=keep_valid,
                 with_interval=interval,
                 warn=_warn,
+                called=called,
             )
         if report.refusals:
-            _warn(str(InputError.from_refusals(report.refusals, "frame")))
+            _warn(str(InputError.from_refusals(report.refusals, called)))
         return evaluated
 
     def why(
@@ -829,7 +841,7 @@ class Warehouse(DatabaseFile):
 
     def measure(
         self,
-        frame: pl.DataFrame,
+        frame: Rows,
         name: str,
         *,
         estimator: str | None = None,
@@ -844,8 +856,9 @@ class Warehouse(DatabaseFile):
         Parameters
         ----------
         frame
-            A row for each run: the inputs of `evaluate`, num_gpus and global_batch_size among them,
-            the measured step_seconds and, where known, memory_bytes with measured_memory_kind.
+            A row for each run, in any form that `evaluate` takes: its inputs, num_gpus and
+            global_batch_size among them, the measured step_seconds and, where known, memory_bytes
+            with measured_memory_kind.
         name
             The name that the runs are stored under.
         estimator
@@ -885,9 +898,10 @@ class Warehouse(DatabaseFile):
         >>> compared["measured_step_seconds"].to_list()
         [2.0]
         """
+        source = Path(frame) if isinstance(frame, str | Path) else given_frame(frame)
         with self._explained(), self._writing("measure"):
             found = measure_runs(
-                *(self.path, frame, name),
+                *(self.path, source, name),
                 estimator=estimator,
                 replaces=replace,
                 profile=profile,

@@ -25,7 +25,9 @@ from warehouse.database.reference import read_table, reference_files, store_tabl
 from warehouse.database.tables import MEASUREMENT_TABLE, create_statement
 from warehouse.errors import InputError
 from warehouse.evaluate.csv_parquet import SUFFIXES, check_source, read_configs
+from warehouse.evaluate.frames import wrong_types
 from warehouse.evaluate.inputs import evaluate_intervals, input_names
+from warehouse.evaluate.texts import control_characters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,8 +161,11 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
     if "step_seconds" not in frame.columns:
         hint = "give the measured time of a step in each row, in seconds"
         raise InputError(f"{path}: has no column `step_seconds`", hint)
-    numbered = pl.Series(ROW, [f"row {number}" for number in range(1, frame.height + 1)])
     given = next((name for name in (ROW, RUN) if name in frame.columns), None)
+    refusals = wrong_types(frame, (*inputs, "step_seconds"), (ROW, RUN))
+    if refusals:
+        raise InputError.from_refusals(refusals, str(path))
+    numbered = pl.Series(ROW, [f"row {number}" for number in range(1, frame.height + 1)])
     names = numbered if given is None else frame[given].cast(pl.String).fill_null(numbered)
     frame = frame.with_columns(names.alias(ROW))
     times = frame["step_seconds"].cast(pl.Float64, strict=False)
@@ -169,6 +174,7 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
         Refusal("step_seconds", frame["step_seconds"][row], "must be a positive number", row=row)
         for row in np.flatnonzero(~(np.isfinite(seconds) & (seconds > 0))).tolist()
     ]
+    refusals += control_characters(given or ROW, names.to_list())
     if refusals:
         raise InputError.from_refusals(refusals, str(path), names_of_rows(frame))
     measured = pl.Series(MEASURED, seconds)

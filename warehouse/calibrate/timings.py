@@ -13,7 +13,8 @@ import polars as pl
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError
 from warehouse.errors import InputError
 from warehouse.evaluate.csv_parquet import check_source, read_configs
-from warehouse.evaluate.frames import stripped
+from warehouse.evaluate.frames import has_parts, stripped, wrong_type
+from warehouse.evaluate.texts import control_characters
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,7 +109,12 @@ def _one_accelerator(
             hint = "give --accelerator, or a column of that name"
             raise InputError(f"{path}: no `{ACCELERATOR}` is given", hint)
         return wanted, every, {}
+    if has_parts(frame.schema[ACCELERATOR]):
+        raise InputError.from_refusals([wrong_type(frame[ACCELERATOR], "a text")], str(path))
     texts = stripped(frame[ACCELERATOR])
+    refusals = control_characters(ACCELERATOR, texts.to_list())
+    if refusals:
+        raise InputError.from_refusals(refusals, str(path))
     names = {
         text: _named(text, f"{path}: `{ACCELERATOR}`", catalog)
         for text in texts.drop_nulls().unique(maintain_order=True).to_list()
@@ -148,8 +154,7 @@ def _read(one: TimedInput, frame: pl.DataFrame) -> tuple[Array, list[Refusal]]:
     series = frame[one.name]
     if series.dtype not in _TEXTS and not series.dtype.is_numeric():
         kind = "a text" if one.choices else "a number"
-        reason = f"is a column of type {series.dtype}; it must hold {kind} in each row"
-        return np.full(height, np.nan), [Refusal(one.name, str(series.to_list()[0]), reason)]
+        return np.full(height, np.nan), [wrong_type(series, kind)]
     return _texts(one, series) if one.choices else _numbers(one, series)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put_for_people, say
+from warehouse.cli.common import put_document, put_for_people, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Accelerator,
@@ -286,7 +285,7 @@ def _put_kernels(found: KernelCalibration, name: str | None, output: Output) -> 
             "left_out": dict(found.left_out),
             "notes": list(found.notes),
         }
-        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        put_document(document)
         return
     if not output.is_for_people:
         _table(constants, output.form)
@@ -336,7 +335,7 @@ def _put(found: Calibration, name: str | None, output: Output) -> None:
             "others": others,
             "notes": list(found.notes),
         }
-        sys.stdout.write(json.dumps(document, indent=1) + "\n")
+        put_document(document)
         return
     if not output.is_for_people:
         _table(constants, output.form)

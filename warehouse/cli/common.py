@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from warehouse.cli.display import (
     chosen_places,
     fitted,
+    has_text_ids,
     refuse_choice,
     terminal,
     terminal_width,
 )
 from warehouse.cli.waiting import clear_line
 from warehouse.show.formats import Format, count, write
-from warehouse.show.values import json_value
+from warehouse.show.values import json_value, with_text_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Scalar
+    from warehouse.show.tables import Terminal
     from warehouse.show.values import Blocks, Row
 
     Table = tuple[tuple[str, ...], list[Row]]
@@ -49,7 +51,7 @@ def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> 
     if places is not None:
         columns = [columns[place] for place in places]
         blocks = ([[row[place] for place in places] for row in block] for block in blocks)
-    write(sys.stdout, columns, blocks, form, terminal(columns))
+    _write(columns, blocks, form, terminal(columns))
 
 
 def put_for_people(
@@ -79,7 +81,7 @@ def put_for_people(
         columns = [columns[place] for place in places]
         rows = [[row[place] for place in places] for row in rows]
     if form not in (Format.TABLE, Format.MARKDOWN):
-        write(sys.stdout, columns, [rows], form)
+        _write(columns, [rows], form)
         return
     from warehouse.show.units import for_people, informative_columns
 
@@ -88,7 +90,18 @@ def put_for_people(
         columns = [columns[place] for place in telling]
         rows = [[row[place] for place in telling] for row in rows]
     shown, table = for_people(columns, rows, headings)
-    write(sys.stdout, shown, [table], form, terminal(columns, shown, rows))
+    _write(shown, [table], form, terminal(columns, shown, rows))
+
+
+def _write(
+    columns: Sequence[str], blocks: Blocks, form: Format, shown_on: Terminal | None = None
+) -> None:
+    """Write a result to stdout as the user chose, and remarks to stderr."""
+    write(
+        *(sys.stdout, columns, blocks, form, shown_on),
+        ids_as_text=has_text_ids(),
+        warn=lambda text: say(f"warning: {text}"),
+    )
 
 
 @dataclass(frozen=True)
@@ -136,6 +149,8 @@ def put_document(document: object, indent: int = 1) -> None:
         If the user chose columns: the object is no table.
     """
     refuse_choice()
+    if has_text_ids():
+        document = with_text_ids(document)
     sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
 
 

@@ -74,12 +74,15 @@ class Display:
         Show every column, however long the lines are.
     columns
         Show these alone, by name or heading; empty: all.
+    ids_as_text
+        Write ids and large whole numbers as texts in JSON.
     found
         The chosen columns that some table had.
     """
 
     is_wide: bool = False
     columns: Sequence[str] = ()
+    ids_as_text: bool = False
     found: set[str] = field(default_factory=set)
 
 
@@ -90,7 +93,9 @@ _DISPLAY: ContextVar[Display] = ContextVar("display")
 
 
 @contextmanager
-def displayed(*, is_wide: bool, columns: Sequence[str]) -> Iterator[None]:
+def displayed(
+    *, is_wide: bool, columns: Sequence[str], ids_as_text: bool = False
+) -> Iterator[None]:
     """Make the tables of the block show only the columns that the user chose.
 
     Raises
@@ -98,7 +103,7 @@ def displayed(*, is_wide: bool, columns: Sequence[str]) -> Iterator[None]:
     UsageError
         If no table of the block had one of them.
     """
-    display = Display(is_wide, columns)
+    display = Display(is_wide, columns, ids_as_text)
     token = _DISPLAY.set(display)
     try:
         yield
@@ -138,6 +143,11 @@ def held_back() -> Iterator[None]:
             yield
         held.seek(0)
         shutil.copyfileobj(held, stdout)
+
+
+def has_text_ids() -> bool:
+    """Return whether the user wants ids as texts in JSON."""
+    return _DISPLAY.get(Display()).ids_as_text
 
 
 def chosen_places(

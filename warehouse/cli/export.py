@@ -9,6 +9,7 @@ import typer
 
 from warehouse.cli.common import say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite, ReadDatabase
+from warehouse.cli.output import IdsAsText
 from warehouse.cli.waiting import working
 from warehouse.show.formats import count
 
@@ -42,6 +43,7 @@ def export(
         ),
     ] = None,
     force: Overwrite = False,
+    ids_as_text: IdsAsText = False,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Write a query to a file, or all facts to a folder.
@@ -59,12 +61,12 @@ def export(
             "warehouse export configuration_rank --out ranks.parquet",
         )
     if out is not None:
-        _export_query(db, str(query), out, force=force)
+        _export_query(db, str(query), out, force=force, ids_as_text=ids_as_text)
     elif facts is not None:
         _export_facts(db, facts, force=force)
 
 
-def _export_query(db: Path, query: str, out: Path, *, force: bool) -> None:
+def _export_query(db: Path, query: str, out: Path, *, force: bool, ids_as_text: bool) -> None:
     from warehouse.cli.query import query_text
     from warehouse.files import refuse_existing
     from warehouse.transfer.query_file import export_query, format_of
@@ -72,7 +74,11 @@ def _export_query(db: Path, query: str, out: Path, *, force: bool) -> None:
     format_of(out)
     refuse_existing(out, force=force)
     with working("writing the file"):
-        rows = export_query(db, query_text(query), out)
+        rows = export_query(
+            *(db, query_text(query), out),
+            ids_as_text=ids_as_text,
+            warn=lambda text: say(f"warning: {text}"),
+        )
     say(f"{out}: {count(rows, 'row')}, {out.stat().st_size / 1e6:,.1f} MB")
 
 

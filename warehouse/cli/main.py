@@ -138,10 +138,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _not_text(arguments: Sequence[str]) -> str | None:
     """Return the error message for an argument that is not text; no library accepts one."""
     for number, argument in enumerate(arguments, 1):
-        if "\0" in argument:  # from Python: no shell passes it on
+        if argument.isprintable():
+            continue
+        from warehouse.limits import LINE_MARKS, control_character
+
+        if reason := control_character(argument, LINE_MARKS):  # a query has several lines
             return (
-                f"argument {number}, {ascii(argument)[:120]}, has a zero byte\n"
-                "hint: leave it out: no name of a file and no value has one"
+                f"argument {number}, {ascii(argument)[:120]}, {reason}\n"
+                "hint: leave it out: no value has one"
             )
         try:
             argument.encode()

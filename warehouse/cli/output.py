@@ -51,6 +51,14 @@ Columns = Annotated[
     str | None,
     text_option("--columns", "NAME,...", "Show these columns alone, by name or heading."),
 ]
+IdsAsText = Annotated[
+    bool,
+    typer.Option(
+        "--ids-as-text",
+        help="Write ids and whole numbers beyond 2^53 as texts in JSON: jq and JavaScript round "
+        "such numbers.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class Output:
     as_json: Json = False
     wide: Wide = False
     columns: Columns = None
+    ids_as_text: IdsAsText = False
 
     def __post_init__(self) -> None:
         if self.as_json and self.named not in (None, Format.JSON):
@@ -132,7 +141,7 @@ class Output:
         with (
             self._redirected(),
             held_back() if columns else nullcontext(),
-            displayed(is_wide=self.wide, columns=columns),
+            displayed(is_wide=self.wide, columns=columns, ids_as_text=self.ids_as_text),
         ):
             yield
 

@@ -57,13 +57,16 @@ def query_text(query: str) -> str:
     Raises
     ------
     InputError
-        If it is not UTF-8.
+        If it is not UTF-8, or has control characters.
     """
     from warehouse.errors import InputError
+    from warehouse.limits import LINE_MARKS, control_character
 
     try:
         text = sys.stdin.read() if query == "-" else query
         text.encode()
     except UnicodeError:
         raise InputError("the query is not UTF-8 text") from None
+    if reason := control_character(text, LINE_MARKS):
+        raise InputError(f"the query {reason}", "remove it")
     return text

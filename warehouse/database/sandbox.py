@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,12 +23,13 @@ import duckdb
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.narrow import narrow_to_stored
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.recast import SHEET, TEXTS, frame_of, readable, recast
+from warehouse.database.sql_text import literal
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars
 
@@ -109,6 +110,25 @@ class Result:
         return [row for block in self.blocks for row in block]
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Rows that were written to a file.
+
+    Attributes
+    ----------
+    rows
+        Their number.
+    changed
+        Columns that are written in another type -> that type.
+    texts
+        Places of the columns that may hold texts.
+    """
+
+    rows: int
+    changed: Mapping[str, str]
+    texts: Sequence[int]
+
+
 @contextmanager
 def select(
     database: Path,
@@ -152,16 +172,23 @@ def select(
         described = connection.description or ()
         columns = tuple(str(name) for name, *_ in described)
         types = tuple(str(kind) for _, kind, *_ in described)
-        readable = _readable(statement, columns, types)
-        if readable != statement:
-            timed(lambda: connection.execute(readable))
+        read = readable(statement, columns, [kind for _, kind, *_ in described])
+        if read != statement:
+            timed(lambda: connection.execute(read))
         # Fetched before the result is returned: most failing queries fail here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
         yield Result(columns, types, _blocks(connection, block, timed, counts_printing))
 
 
-def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits) -> int:
-    """Let DuckDB write the rows of one SELECT to a file; return their number.
+def copy_to(
+    database: Path,
+    sql: str,
+    target: Path,
+    options: str,
+    limits: Limits,
+    casts: Sequence[Mapping[str, str]] = ({},),
+) -> Copied:
+    """Let DuckDB write the rows of one SELECT to a file.
 
     The query runs in the sandbox, in which DuckDB may open `target` and no other file. Memory has
     DuckDB's own limit.
@@ -170,6 +197,8 @@ def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits
     ----------
     options
         Those of COPY, such as ``format csv, header``.
+    casts
+        Other types of columns, as `recast` takes them; the first that holds all values is taken.
 
     Raises
     ------
@@ -185,13 +214,27 @@ def copy_to(database: Path, sql: str, target: Path, options: str, limits: Limits
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             statement = timed(lambda: with_values(connection, statement))
-            copy = f"copy (from query({literal(statement)})) to {literal(place)} ({options})"
-            [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
-    return int(rows)
+
+            relation = timed(lambda: connection.sql(statement))
+            columns, types = relation.columns, relation.types
+            texts = [number for number, kind in enumerate(types) if kind.id in TEXTS]
+
+            def copied(query: str, changed: Mapping[str, str]) -> Copied:
+                copy = f"copy (from query({literal(query)})) to {literal(place)} ({options})"
+                [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
+                return Copied(int(rows), changed, texts)
+
+            *others, last = dict(recast(statement, columns, types, one) for one in casts).items()
+            for query, changed in others:
+                with suppress(duckdb.ConversionException):  # a number is too large
+                    return copied(query, changed)
+            return copied(*last)
 
 
-def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars.DataFrame:
-    """Return the first rows of one SELECT as a frame; times with a zone are texts.
+def sheet_of(
+    database: Path, sql: str, limits: Limits, most_rows: int
+) -> tuple[polars.DataFrame, list[str]]:
+    """Return the first rows of one SELECT as a frame for Excel, and the columns that are texts.
 
     Raises
     ------
@@ -203,10 +246,7 @@ def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars
         statement = _sandboxed(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             statement = timed(lambda: with_values(connection, statement))
-            columns, types = timed(lambda: _header(connection, statement))
-            read = f"from query({literal(_readable(statement, columns, types))}) limit {most_rows}"
-            found: polars.DataFrame = timed(lambda: connection.sql(read).pl())
-    return found
+            return timed(lambda: frame_of(connection.sql(statement).limit(most_rows), SHEET))
 
 
 def _sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
@@ -245,25 +285,6 @@ def _only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     if kind != duckdb.StatementType.SELECT:
         raise InputError(f"the query is not a SELECT but: {kind.name}", _ONE_SELECT)
     return str(statements[0].query)
-
-
-def _header(
-    connection: duckdb.DuckDBPyConnection, statement: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    relation = connection.sql(statement)
-    return tuple(relation.columns), tuple(str(kind) for kind in relation.types)
-
-
-def _readable(statement: str, columns: tuple[str, ...], types: tuple[str, ...]) -> str:
-    """Return times with a zone as text: in Python they need one more package."""
-    zoned = ["WITH TIME ZONE" in kind or "TIMESTAMPTZ" in kind for kind in types]
-    if not any(zoned):
-        return statement
-    terms = (
-        f"cast(#{place} as varchar) as {quoted(name)}" if is_zoned else f"#{place}"
-        for place, (name, is_zoned) in enumerate(zip(columns, zoned, strict=True), start=1)
-    )
-    return f"select {', '.join(terms)} from query({literal(statement)})"
 
 
 class _Stopwatch:

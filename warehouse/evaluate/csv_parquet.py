@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import operator
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from warehouse.errors import InputError
-from warehouse.files import check_target, refuse_overwriting, written_whole
+from warehouse.evaluate.frames import has_parts
+from warehouse.files import FORMULA, check_target, refuse_overwriting, written_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
 SUFFIXES = (".csv", ".parquet")
@@ -77,8 +79,8 @@ def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.
     Raises
     ------
     InputError
-        If the file is damaged, has no header, names a column twice, has a short line or
-        another separator than commas.
+        If the file is damaged, has no header, names a column twice, has a line with too few or
+        too many cells, or another separator than commas.
     """
     try:
         if path.suffix.lower() == ".parquet":
@@ -99,11 +101,19 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
     Raises
     ------
     InputError
-        If it cannot be written.
+        If it cannot be written, or a column has values that no cell of a CSV can hold.
     """
+    is_parquet = out.suffix.lower() == ".parquet"
+    nested = [name for name, dtype in frame.schema.items() if has_parts(dtype)]
+    if nested and not is_parquet:
+        kind = frame.schema[nested[0]]
+        raise InputError(
+            f"{out}: column `{nested[0]}` is of type {kind}, which CSV cannot hold",
+            "write a file that ends in .parquet, or remove the column",
+        )
     with written_whole(out) as partial:
         try:
-            if out.suffix.lower() == ".parquet":
+            if is_parquet:
                 frame.write_parquet(partial)
             else:
                 frame.write_csv(partial)
@@ -112,18 +122,29 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
             raise InputError(f"{out}: cannot be written: {error}", hint=hint) from None
 
 
+def formula_columns(frame: pl.DataFrame) -> list[str]:
+    """Return the columns with a text that a spreadsheet takes for a formula."""
+    texts = pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
+    found = frame.select(texts.str.contains(FORMULA).any())
+    return [name for name in found.columns if found[name].item()]
+
+
 def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
     header = _header(path)
-    _refuse_other_separators(path, header, inputs)
+    _refuse_other_first_lines(path, header, inputs)
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise InputError(f"{path}: column `{twice[0]}` is twice in the header")
     as_text = {name: pl.String for name in header if keep_text and name not in inputs}
-    frame = _inferred(path, as_text)
+    try:
+        frame = _inferred(path, as_text)
+    except pl.exceptions.PolarsError:
+        _refuse_uneven_lines(path, len(header), operator.gt)
+        raise
     frame.columns = header  # polars would keep doubled quotes within a name
     frame = frame.head(frame.height - _num_trailing_empty(frame))
     if frame.width > 1 and frame.to_series(-1).null_count():
-        _refuse_short_lines(path, len(header))
+        _refuse_uneven_lines(path, len(header), operator.lt)
     return frame
 
 
@@ -156,8 +177,14 @@ def _header(path: Path) -> list[str]:
     return header
 
 
-def _refuse_other_separators(path: Path, header: list[str], inputs: Collection[str]) -> None:
-    """Refuse a header that is one cell, but has the name of an input between other separators."""
+def _refuse_other_first_lines(path: Path, header: list[str], inputs: Collection[str]) -> None:
+    """Refuse a first line that is a comment, names the separator, or has another separator."""
+    if not set(header).isdisjoint(inputs):
+        return
+    if header[0].startswith("#") or header[0].lower().startswith("sep="):
+        kind = "a comment" if header[0].startswith("#") else "a remark for spreadsheets"
+        hint = "remove the lines above the header: the first line must name the columns"
+        raise InputError(f"{path}: line 1 is {kind}: {header[0]}", hint=hint)
     for separator, words in SEPARATORS.items():
         names = {name.strip().strip('"') for name in header[0].split(separator)}
         if len(header) == 1 and len(names) > 1 and not names.isdisjoint(inputs):
@@ -174,12 +201,24 @@ def _num_trailing_empty(frame: pl.DataFrame) -> int:
     return frame.height - (int(full[-1]) + 1 if len(full) else 0)
 
 
-def _refuse_short_lines(path: Path, width: int) -> None:
-    """Refuse lines with too few cells: the missing ones would silently become defaults."""
+def _refuse_uneven_lines(path: Path, width: int, is_wrong: Callable[[int, int], bool]) -> None:
+    """Refuse the first line whose number of cells is wrong: less or more than `width`.
+
+    Missing cells would silently become defaults.
+    """
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file)
         for record in reader:
-            if 0 < len(record) < width:
+            if not record or not is_wrong(len(record), width):
+                continue
+            line = f"{path}: line {reader.line_num}"
+            if record[0].startswith("#"):
+                hint = "remove it: every line below the header is a row"
+                raise InputError(f"{line} is a comment: {record[0]}", hint=hint)
+            if len(record) < width:
                 hint = "leave a cell empty between its commas to take the default"
-                message = f"{path}: line {reader.line_num} has {len(record)} cells, not {width}"
-                raise InputError(message, hint=hint)
+            elif not any(record[width:]):
+                hint = "remove the commas at its end"
+            else:
+                hint = "write numbers without commas (1000), and other texts with one in quotes"
+            raise InputError(f"{line} has {len(record)} cells, not {width}", hint=hint)

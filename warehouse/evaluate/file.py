@@ -14,7 +14,12 @@ from estimators.contract import Array, Catalog, Columns, Mends, Refusal, Refused
 from estimators.interval import ENDS, has_interval
 from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
-from warehouse.evaluate.csv_parquet import check_paths, read_configs, write_results
+from warehouse.evaluate.csv_parquet import (
+    check_paths,
+    formula_columns,
+    read_configs,
+    write_results,
+)
 from warehouse.evaluate.frames import wrong_types
 from warehouse.evaluate.inputs import (
     columns_of_other_views,
@@ -25,6 +30,7 @@ from warehouse.evaluate.inputs import (
     resolve_rows,
     source_spellings,
 )
+from warehouse.files import formula_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -135,6 +141,8 @@ def evaluate_file(
         called=str(configs),
     )
     write_results(evaluated, out)
+    if out.suffix.lower() == ".csv" and (formulas := formula_columns(evaluated)):
+        warn(f"{out}: {formula_warning(formulas)}")
     return replace(report, seconds=time.perf_counter() - started)
 
 

@@ -19,20 +19,39 @@ if TYPE_CHECKING:
     from estimators.contract import Array, Relation
 
 
-def wrong_types(frame: pl.DataFrame, inputs: Sequence[str]) -> list[Refusal]:
-    """Return a refusal for each input column whose type the dictionary does not admit."""
+def wrong_types(
+    frame: pl.DataFrame, inputs: Sequence[str], names: Sequence[str] = ()
+) -> list[Refusal]:
+    """Return a refusal for each column whose type is not admitted.
+
+    Parameters
+    ----------
+    inputs
+        Columns whose types the dictionary says.
+    names
+        Columns of names and remarks, which may be numbers or dates as well.
+    """
     refusals = []
-    for name in inputs:
-        if name not in frame.columns:
+    for name, dtype in frame.schema.items():
+        if dtype == pl.Null or _is_text(dtype):
             continue
-        column, dtype = COLUMNS[name], frame.schema[name]
-        if not (dtype == pl.Null or _is_text(dtype) or _fits(column, dtype)):
-            reason = (
-                f"is a column of type {dtype}; it must hold {kind_in_words(column)} in each row"
-            )
-            first = str(frame[name][0]) if frame.height else None
-            refusals.append(Refusal(name, first, reason))
+        if name in inputs and not _fits(COLUMNS[name], dtype):
+            refusals.append(wrong_type(frame[name], kind_in_words(COLUMNS[name])))
+        elif name in names and has_parts(dtype):
+            refusals.append(wrong_type(frame[name], "a text"))
     return refusals
+
+
+def wrong_type(series: pl.Series, kind: str) -> Refusal:
+    """Return the refusal of a column that must hold values of another kind, such as a text."""
+    first = str(series.to_list()[0]) if len(series) else None
+    reason = f"is a column of type {series.dtype}; it must hold {kind} in each row"
+    return Refusal(series.name, first, reason)
+
+
+def has_parts(dtype: pl.DataType) -> bool:
+    """Return whether values of a type are lists, structs or bytes: neither number nor text."""
+    return dtype.is_nested() or dtype in (pl.Binary, pl.Object)
 
 
 def read_columns(

@@ -11,7 +11,7 @@ import numpy as np
 
 from estimators.contract import Refusal
 from estimators.limits import limits_of
-from warehouse.limits import kind_in_words, plain_number
+from warehouse.limits import control_character, kind_in_words, plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,15 +74,27 @@ def missing(column: Column, size: int) -> Array:
 
 
 def checked_texts(column: Column, texts: Sequence[str | None]) -> tuple[Array, list[Refusal]]:
-    """Return texts as a column, and the texts that are not among its choices."""
+    """Return texts as a column, and those that are not among its choices or cannot be printed."""
     found = np.array(texts, dtype=object)
     if not column.choices:
-        return found, []
+        return found, control_characters(column.name, texts)
     hint = f"use {', '.join(column.choices)}"
     return found, [
         Refusal(column.name, text, "is not known", hint, row)
         for row, text in enumerate(texts)
         if text is not None and text not in column.choices
+    ]
+
+
+def control_characters(name: str, texts: Sequence[str | None], allowed: str = "") -> list[Refusal]:
+    """Return a refusal for each text of a column with a control character that is not allowed."""
+    reasons = {text: control_character(text or "", allowed) for text in dict.fromkeys(texts)}
+    if not any(reasons.values()):
+        return []
+    return [
+        Refusal(name, text, reasons[text], "remove it", row)
+        for row, text in enumerate(texts)
+        if reasons[text]
     ]
 
 

@@ -22,7 +22,7 @@ from warehouse.database.tables import MEASUREMENT_TABLE
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_source, read_configs
-from warehouse.evaluate.frames import stripped
+from warehouse.evaluate.frames import stripped, wrong_types
 from warehouse.evaluate.inputs import (
     Resolved,
     evaluate_rows,
@@ -31,6 +31,8 @@ from warehouse.evaluate.inputs import (
     resolve_rows,
 )
 from warehouse.evaluate.profiles import COLUMN as PROFILE
+from warehouse.evaluate.texts import control_characters
+from warehouse.limits import LINE_MARKS
 from warehouse.show.units import column_headed
 
 if TYPE_CHECKING:
@@ -136,6 +138,10 @@ def read_measurements(
     frame = _read(source, called, input_names(estimator, relation), warn)
     names, refusals = _names(frame)
     refusals += _unknown_kinds(frame)
+    for name in _TEXTS:
+        if name in frame.columns:
+            texts = frame[name].cast(pl.String).to_list()
+            refusals += control_characters(name, texts, LINE_MARKS)
     measured = {}
     for name in (SECONDS, MEMORY):
         measured[name], faults = _read_measured(frame, name)
@@ -198,6 +204,9 @@ def _read(
     _check_columns(frame.columns, inputs, called, warn)
     if frame.height == 0:
         raise InputError(f"{called}: has no run", "write one line for each")
+    refusals = wrong_types(frame, (*inputs, SECONDS, MEMORY, KIND), (RUN, *_TEXTS))
+    if refusals:
+        raise InputError.from_refusals(refusals, called)
     return frame
 
 
@@ -250,7 +259,7 @@ def _names(frame: pl.DataFrame) -> tuple[list[str], list[Refusal]]:
             hint = "runs of one file have different names"
             refusals.append(Refusal(RUN, text, "is given twice", hint, row))
         seen.add(text)
-    return [text or "" for text in texts], refusals
+    return [text or "" for text in texts], [*refusals, *control_characters(RUN, texts)]
 
 
 def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]]:

@@ -6,12 +6,14 @@ Rows are written in blocks, so that a result of any size needs bounded memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO
 
-from warehouse.show.values import Blocks, is_numeric, json_value, printable, shown
+from warehouse.files import FORMULA, formula_warning
+from warehouse.show.values import Blocks, is_numeric, json_value, printable, shown, with_text_ids
 
 if TYPE_CHECKING:
     from warehouse.show.tables import Terminal
@@ -35,6 +37,9 @@ def write(
     blocks: Blocks,
     form: Format = Format.TABLE,
     terminal: Terminal | None = None,
+    *,
+    ids_as_text: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write a result to `stream`.
 
@@ -43,12 +48,18 @@ def write(
     terminal
         The terminal of a table: columns that do not fit are left out and named below it. None:
         nothing is cut.
+    ids_as_text
+        Write ids and large whole numbers as texts in JSON.
+    warn
+        Called with a remark on what readers of the result may take for something else.
     """
     blocks = (block for block in blocks if block)
     if form is Format.JSON:
-        _write_json(stream, columns, blocks)
+        _write_json(stream, columns, blocks, ids_as_text=ids_as_text)
     elif form is Format.CSV:
-        _write_csv(stream, columns, blocks)
+        formulas = _write_csv(stream, columns, blocks)
+        if formulas:
+            warn(formula_warning(formulas))
     elif form is Format.MARKDOWN:
         _write_markdown(stream, columns, blocks)
     else:
@@ -80,12 +91,16 @@ def _markdown(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|")
 
 
-def _write_json(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> None:
+def _write_json(
+    stream: TextIO, columns: Sequence[str], blocks: Blocks, *, ids_as_text: bool
+) -> None:
     names = list(_unique(columns))
     separator = "[\n"
     for block in blocks:
         for row in zip(*map(_json_column, zip(*block, strict=True)), strict=True):
             record = dict(zip(names, row, strict=True))
+            if ids_as_text:
+                record = with_text_ids(record)
             stream.write(separator + json.dumps(record, ensure_ascii=False, allow_nan=False))
             separator = ",\n"
     stream.write("[]\n" if separator == "[\n" else "\n]\n")
@@ -109,13 +124,26 @@ def _json_column(values: Sequence[Any]) -> Iterable[Any]:
     return map(json_value, values)
 
 
-def _write_csv(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> None:
+def _write_csv(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> list[str]:
+    """Write rows; return the columns with a text that a spreadsheet takes for a formula."""
     # By hand, as the csv module cannot tell NULL (nothing) from an empty text (""). Quoting follows
     # RFC 4180, but lines end in a bare line feed, which shell tools expect.
     stream.write(",".join(map(_csv, columns)) + "\n")
+    formulas = dict.fromkeys(columns, False)
     for block in blocks:
-        cells = map(_csv_column, zip(*block, strict=True))
-        stream.writelines(",".join(row) + "\n" for row in zip(*cells, strict=True))
+        cells = list(zip(*block, strict=True))
+        for name, values in zip(columns, cells, strict=True):
+            formulas[name] = formulas[name] or _has_formula(values)
+        rows = zip(*map(_csv_column, cells), strict=True)
+        stream.writelines(",".join(row) + "\n" for row in rows)
+    return [name for name, is_found in formulas.items() if is_found]
+
+
+def _has_formula(values: Sequence[Any]) -> bool:
+    if str not in set(map(type, values)):
+        return False
+    texts = {value for value in values if type(value) is str}
+    return any(re.search(FORMULA, text) for text in texts)
 
 
 def _csv_column(values: Sequence[Any]) -> Iterable[str]:

@@ -39,6 +39,27 @@ def json_value(value: Any) -> Any:
     return str(value)
 
 
+_EXACT = 2**53
+"""Programs that read numbers of JSON as doubles, such as jq, round larger whole numbers."""
+
+
+def with_text_ids(value: Any, name: str = "") -> Any:
+    """Return a value of JSON with ids and whole numbers that such programs round as texts.
+
+    Parameters
+    ----------
+    name
+        Key of the value; those of ids end in ``_id``.
+    """
+    if isinstance(value, dict):
+        return {key: with_text_ids(item, key) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [with_text_ids(item, name) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if name.endswith("_id") or abs(value) > _EXACT else value
+    return value
+
+
 def shown(value: Any) -> str:
     """Return a value as a table shows it: six digits of a fraction, every digit of an integer."""
     if value is None:

@@ -13,6 +13,7 @@ from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Mends, Scalar, Search, Space
 from warehouse.errors import InputError
+from warehouse.limits import LINE_MARKS, control_character
 from warehouse.studies.definitions import SECTIONS, Definitions, read_definitions
 from warehouse.studies.toml_files import Faults, nearest, read_toml
 from warehouse.studies.values import expand
@@ -187,6 +188,8 @@ def _text(table: dict[str, Any], key: str, faults: Faults, *, required: bool) ->
         faults.add(key, value, "must be a text", f'write {key} = "..."')
     elif required and not (value.strip() and value.isprintable()):
         faults.add(key, value, "must be a text that can be printed on one line")
+    elif reason := control_character(value, LINE_MARKS):
+        faults.add(key, value, reason, "remove it")
     return str(value)
 
 

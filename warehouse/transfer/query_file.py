@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,14 +10,15 @@ from typing import TYPE_CHECKING
 import duckdb
 
 import warehouse
-from warehouse.database.sandbox import Limits, copy_to, frame_of, select
+from warehouse.database.recast import PARQUET
+from warehouse.database.sandbox import Copied, Limits, copy_to, select, sheet_of
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import InputError, UsageError
-from warehouse.files import check_target, written_whole
+from warehouse.files import FORMULA, check_target, formula_warning, written_whole
 from warehouse.show.formats import Format, write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars
 
@@ -59,7 +61,14 @@ def format_of(out: Path) -> FileFormat:
         ) from None
 
 
-def export_query(database: Path, query: str, out: Path) -> int:
+def export_query(
+    database: Path,
+    query: str,
+    out: Path,
+    *,
+    ids_as_text: bool = False,
+    warn: Callable[[str], None] = lambda _: None,
+) -> int:
     """Write the rows of `query` to `out`, whole or not at all; return their number.
 
     Parameters
@@ -68,6 +77,11 @@ def export_query(database: Path, query: str, out: Path) -> int:
         The name of a table or view, or one SELECT, which runs in the sandbox of `warehouse sql`.
     out
         The file. Its ending names the format; an existing one is replaced.
+    ids_as_text
+        Write ids and whole numbers beyond 2^53 as texts in JSON.
+    warn
+        Called with the columns that are written in another type, and those with texts that a
+        spreadsheet takes for formulas.
 
     Raises
     ------
@@ -87,17 +101,30 @@ def export_query(database: Path, query: str, out: Path) -> int:
                 "format parquet, compression zstd, kv_metadata {"
                 f"training_warehouse: {literal(warehouse.__version__)}, query: {literal(sql)}}}"
             )
-            return _copied(database, sql, partial, out, options)
+            done = _copied(database, sql, partial, out, options, PARQUET)
+            _say_changed(out, done.changed, warn)
+            return done.rows
         if form is FileFormat.CSV:
-            return _copied(database, sql, partial, out, "format csv, header")
+            done = _copied(database, sql, partial, out, "format csv, header")
+            if formulas := _formula_columns(partial, done.texts):
+                warn(f"{out}: {formula_warning(formulas)}")
+            return done.rows
         if form is FileFormat.EXCEL:
-            return _write_sheet(frame_of(database, sql, LIMITS, SHEET_ROWS + 1), partial, out)
-        return _write_text(database, sql, partial, form)
+            frame, texts = sheet_of(database, sql, LIMITS, SHEET_ROWS + 1)
+            return _write_sheet(frame, texts, partial, out, warn)
+        return _write_text(database, sql, partial, form, ids_as_text=ids_as_text)
 
 
-def _copied(database: Path, sql: str, partial: Path, out: Path, options: str) -> int:
+def _copied(
+    database: Path,
+    sql: str,
+    partial: Path,
+    out: Path,
+    options: str,
+    casts: Sequence[Mapping[str, str]] = ({},),
+) -> Copied:
     try:
-        return copy_to(database, sql, partial, options, LIMITS)
+        return copy_to(database, sql, partial, options, LIMITS, casts)
     except duckdb.IOException as error:
         reason = str(error).partition("\n")[0].replace(str(partial), str(out))
         raise InputError(
@@ -106,7 +133,30 @@ def _copied(database: Path, sql: str, partial: Path, out: Path, options: str) ->
         ) from None
 
 
-def _write_text(database: Path, sql: str, partial: Path, form: FileFormat) -> int:
+def _say_changed(out: Path, changed: Mapping[str, str], warn: Callable[[str], None]) -> None:
+    """Name the columns that are not of their own type; whole numbers are whole in any type."""
+    names = [f"`{name}` as {kind}" for name, kind in changed.items() if "bigint" not in kind]
+    if names:
+        warn(
+            f"{out}: columns whose type the format lacks are written as others: {', '.join(names)}"
+        )
+
+
+def _formula_columns(path: Path, places: Sequence[int]) -> list[str]:
+    """Return those columns of a CSV, by place, with a text that a spreadsheet runs as a formula."""
+    if not places:
+        return []
+    import polars as pl
+
+    lines = pl.scan_csv(path, infer_schema=False, glob=False)
+    names = [lines.collect_schema().names()[place] for place in places]
+    found = lines.select(pl.col(names).str.contains(FORMULA).any()).collect(engine="streaming")
+    return [name for name in names if found[name].item()]
+
+
+def _write_text(
+    database: Path, sql: str, partial: Path, form: FileFormat, *, ids_as_text: bool
+) -> int:
     """Write JSON or Markdown as `warehouse sql` prints them: JSON has no NaN, DuckDB's has."""
     rows = 0
     with (
@@ -121,13 +171,17 @@ def _write_text(database: Path, sql: str, partial: Path, form: FileFormat) -> in
                 yield block
 
         text = Format.JSON if form is FileFormat.JSON else Format.MARKDOWN
-        write(file, result.columns, counted(), text)
+        write(file, result.columns, counted(), text, ids_as_text=ids_as_text)
     return rows
 
 
-def _write_sheet(frame: polars.DataFrame, partial: Path, out: Path) -> int:
-    import polars as pl
-
+def _write_sheet(
+    frame: polars.DataFrame,
+    texts: Sequence[str],
+    partial: Path,
+    out: Path,
+    warn: Callable[[str], None],
+) -> int:
     if frame.height > SHEET_ROWS:
         raise InputError(
             f"{out}: an Excel sheet holds {SHEET_ROWS:,} rows, and the query has more",
@@ -140,19 +194,13 @@ def _write_sheet(frame: polars.DataFrame, partial: Path, out: Path) -> int:
             f"{out}: Excel files need the package xlsxwriter",
             "install it with `pip install 'training-warehouse[excel]'`, or export CSV",
         ) from None
-
-    changed: list[pl.Expr | pl.Series] = []
-    for name, kind in frame.schema.items():
-        column = pl.col(name)
-        if kind.is_nested():
-            texts = [None if value is None else str(value) for value in frame[name].to_list()]
-            changed.append(pl.Series(name, texts, dtype=pl.String))
-        elif kind.is_integer() and _is_beyond(frame[name]):
-            changed.append(column.cast(pl.String))
-        elif kind.is_float():
-            changed.append(pl.when(column.is_finite()).then(column).alias(name))
+    _refuse_names(frame.columns, out)
+    found = frame.with_columns(_held(series) for series in frame)
+    _refuse_long_texts(found, out)
+    changed = [name for name in frame.columns if found.schema[name] != frame.schema[name]]
+    _say_changed(out, dict.fromkeys([*texts, *changed], "varchar"), warn)
     with partial.open("wb") as file, xlsxwriter.Workbook(file, _WORKBOOK) as book:
-        frame.with_columns(changed).write_excel(book, "rows", autofit=frame.height < _FITTED)
+        found.write_excel(book, "rows", autofit=frame.height < _FITTED)
     return frame.height
 
 
@@ -162,7 +210,57 @@ _WORKBOOK = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to
 _FITTED = 10_000
 """Sheets with fewer rows get columns as wide as their texts; measuring longer ones is slow."""
 
+_SHEET_COLUMNS, _CELL_LENGTH, _NAME_LENGTH = 16_384, 32_767, 255
+"""Columns of a sheet, characters of a cell and of the name of a table's column (Excel
+specifications and limits, Microsoft)."""
+
+_SHEET_YEARS = (1900, 9999)
+
+
+def _refuse_names(names: Sequence[str], out: Path) -> None:
+    """Refuse names of columns that a table of Excel cannot have."""
+    if len(names) > _SHEET_COLUMNS:
+        reason = f"holds {_SHEET_COLUMNS:,} columns, and the query has {len(names):,}"
+        raise InputError(f"{out}: an Excel sheet {reason}", "export Parquet or CSV")
+    for name in names:
+        if len(name) > _NAME_LENGTH:
+            reason = f"column `{name[:40]}...` has a name of more than {_NAME_LENGTH} characters"
+            raise InputError(f"{out}: {reason}", 'rename it: select "..." as shorter')
+
+
+def _refuse_long_texts(frame: polars.DataFrame, out: Path) -> None:
+    import polars as pl
+
+    longest = frame.select(pl.col(pl.String).str.len_chars().max())
+    for name, [length] in longest.to_dict(as_series=False).items():
+        if length is not None and length > _CELL_LENGTH:
+            raise InputError(
+                f"{out}: column `{name}` has a text of {length:,} characters, and a cell of Excel "
+                f"holds {_CELL_LENGTH:,}",
+                "export Parquet or CSV, or shorten the text with left(...)",
+            )
+
+
+def _held(column: polars.Series) -> polars.Series:
+    """Return a column as Excel can hold it; texts in place of what it would change."""
+    import polars as pl
+
+    kind = column.dtype
+    if kind == pl.Binary:
+        return column.bin.encode("hex")
+    if kind.is_float():
+        return column.set(~column.is_finite(), None)
+    if (kind.is_integer() or kind.is_decimal()) and _is_beyond(column):
+        return column.cast(pl.String)
+    if kind in (pl.Date, pl.Datetime) and not column.dt.year().is_between(*_SHEET_YEARS).all():
+        return column.cast(pl.String)
+    return column
+
 
 def _is_beyond(column: polars.Series) -> bool:
-    least, most = column.min(), column.max()
-    return any(isinstance(end, int) and abs(end) > _EXACT for end in (least, most))
+    """Return whether a number of a column has more digits than a double."""
+    places = getattr(column.dtype, "scale", 0)
+    return any(
+        isinstance(end, int | Decimal) and abs(Decimal(end)).scaleb(places) > _EXACT
+        for end in (column.min(), column.max())
+    )
