@@ -18,6 +18,23 @@ if TYPE_CHECKING:
 _STREAMS = ("/dev/stdout", "/dev/stderr")
 
 
+def working_directory() -> Path:
+    """Return the working directory.
+
+    Raises
+    ------
+    InputError
+        If it was removed.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise InputError(
+            f"the working directory cannot be found: {error.strerror}",
+            "it was removed: change to one that exists",
+        ) from None
+
+
 def check_target(out: Path) -> None:
     """Refuse a path at which no file can be written.
 

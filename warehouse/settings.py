@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warehouse.errors import InputError
+from warehouse.files import working_directory
 
 FILE = "warehouse.toml"
 _DIRECTORY = "training-warehouse"
@@ -94,7 +95,7 @@ def settings() -> list[Setting]:
 
 def files() -> list[Path]:
     """Return the files that may have settings, by precedence."""
-    directories = [*(Path.cwd() / "file").parents]
+    directories = [*(working_directory() / "file").parents]
     project = next((d / FILE for d in directories if (d / FILE).is_file()), directories[0] / FILE)
     user = _directory_of("XDG_CONFIG_HOME", ".config")
     return [project] if user is None else [project, user / FILE]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from estimators.names import did_you_mean, nearest_columns
 from warehouse.ask.cost_terms import CostOptions
 from warehouse.errors import UsageError
@@ -20,8 +22,15 @@ _COUNTS = frozenset(
 )
 """Arguments that are whole numbers of at least 1."""
 
+_COUNTS_FROM_ZERO = frozenset({"limit"})
+
 _ABOVE_ZERO = frozenset({"tokens", "days", "budget_usd", "max_mw", "price", "watts"})
 _AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
+
+
+def plain(value: Any) -> Any:
+    """Return a number or array of numpy as one of Python; other values unchanged."""
+    return value.tolist() if isinstance(value, np.number | np.bool_ | np.ndarray) else value
 
 
 def given_values(**values: Any) -> dict[str, Any]:
@@ -39,11 +48,13 @@ def checked_value(name: str, value: Any) -> Any:
     """
     if name in _COUNTS:
         return Number(name, whole=True, least=1)(value)
+    if name in _COUNTS_FROM_ZERO:
+        return Number(name, whole=True, least=0)(value)
     if name in _ABOVE_ZERO:
         return Number(name, above=0)(value)
     if name in _AT_LEAST_ZERO:
         return Number(name, least=0)(value)
-    return value
+    return plain(value)
 
 
 def refuse_unknown(
@@ -87,6 +98,7 @@ def several(values: Any) -> Sequence[Any]:
     """Return one value or several as a sequence; None gives an empty one."""
     if values is None:
         return ()
+    values = plain(values)
     return values if isinstance(values, list | tuple) else (values,)
 
 
@@ -97,10 +109,10 @@ def as_text(value: float | str | None) -> str | None:
 
 def as_pairs(values: Mapping[str, Scalar]) -> list[str]:
     """Return inputs as the commands take them; None is left out."""
+    given = {name: plain(value) for name, value in values.items() if value is not None}
     return [
         f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in values.items()
-        if value is not None
+        for name, value in given.items()
     ]
 
 

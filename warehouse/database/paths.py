@@ -32,9 +32,14 @@ def file_of(path: Path) -> Path:
     return path.resolve() if path.is_symlink() else path.absolute()
 
 
+def is_address(path: Path) -> bool:
+    """Return whether DuckDB would read a path as something else than the name of a file."""
+    return _ADDRESS.match(str(path)) is not None or str(path) == ":memory:"
+
+
 def is_database(path: Path) -> bool:
     """Return whether `path` is a DuckDB file; raise if it is something else."""
-    if _ADDRESS.match(str(path)) or str(path) == ":memory:":
+    if is_address(path):
         raise DatabaseError(
             f"{path}: is an address, not a file",
             f"{ANOTHER}; a file of this name needs its whole path",
