@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import contextmanager, suppress
@@ -33,6 +34,21 @@ def working_directory() -> Path:
             f"the working directory cannot be found: {error.strerror}",
             "it was removed: change to one that exists",
         ) from None
+
+
+def refused_place(error: OSError) -> InputError | None:
+    """Return the error of a file whose name no file can have, or of a removed working directory.
+
+    None: the error has another reason.
+    """
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename is not None:
+        return InputError(f"{error.filename}: {error.strerror}", "name another file")
+    if isinstance(error, FileNotFoundError):
+        try:
+            working_directory()
+        except InputError as found:
+            return found
+    return None
 
 
 def check_target(out: Path) -> None:

@@ -19,7 +19,7 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.paths import is_address
 from warehouse.errors import InputError, UsageError
-from warehouse.files import working_directory
+from warehouse.files import refused_place, working_directory
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -147,6 +147,8 @@ class DatabaseFile:
                 yield
         except RefusedError as error:
             raise InputError.from_refusals(error.refusals) from None
+        except OSError as error:
+            raise refused_place(error) or error from None
         except duckdb.Error as error:
             raise database_error(error, self.path) from error
 

@@ -59,11 +59,11 @@ def query_text(query: str) -> str:
     InputError
         If it is not UTF-8.
     """
-    from warehouse.errors import InputError
-
+    if query != "-":
+        return query
     try:
-        text = sys.stdin.read() if query == "-" else query
-        text.encode()
+        return sys.stdin.buffer.read().decode("utf-8-sig")  # whatever the terminal's encoding is
     except UnicodeError:
+        from warehouse.errors import InputError
+
         raise InputError("the query is not UTF-8 text") from None
-    return text
