@@ -59,16 +59,22 @@ def check_target(out: Path) -> None:
     InputError
         If it is a directory or lies in none.
     """
-    try:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            out.stat()
-    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{out}: cannot be reached: {reason}", "name another file") from None
+    _stat(out, out)
     if out.is_dir():
         raise InputError(f"{out}: is a directory", hint="name a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: the directory {out.parent} does not exist", hint="make it first")
+    _stat(partial_path(out), out)  # its name is longer
+
+
+def _stat(path: Path, out: Path) -> None:
+    """Refuse a path that no file can have; `out` is its name in errors."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{out}: cannot be reached: {reason}", "name another file") from None
 
 
 def refuse_existing(out: Path, *, force: bool) -> None:

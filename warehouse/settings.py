@@ -18,6 +18,8 @@ FILE = "warehouse.toml"
 _DIRECTORY = "training-warehouse"
 _PACKAGE = Path(__file__).parent
 
+_FORM = "write each line as: key = value"
+
 IN_SOURCE_TREE = Path("db/warehouse.duckdb")
 """The default database in a clone, relative to the working directory."""
 
@@ -107,9 +109,18 @@ def _found(name: str) -> Setting:
         return Setting(name, Path(given), variable)
     for path in files():
         if value := _read(path).get(name):
-            # relative to the file, so that it does not depend on the working directory
-            return Setting(name, path.parent / Path(value).expanduser(), str(path))
+            return Setting(name, _place(path, name, value), str(path))
     return Setting(name, _usual(name), "default")
+
+
+def _place(file: Path, name: str, value: str) -> Path:
+    """Return the path in a file of settings: relative to the file, whatever the directory is."""
+    try:
+        return file.parent / Path(value).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{file}: `{name}` {value}: there is no such user", "write the whole path"
+        ) from None
 
 
 def _usual(name: str) -> Path | None:
@@ -121,7 +132,7 @@ def _usual(name: str) -> Path | None:
 def _read(path: Path) -> dict[str, str]:
     """Return the settings of a file; none if there is no file."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeError) as error:
@@ -130,14 +141,17 @@ def _read(path: Path) -> dict[str, str]:
 
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {error}", "write each line as: key = value") from error
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply", _FORM) from None
+    except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
+        raise InputError(f"{path}: {error}", _FORM) from error
     for key, value in content.items():
         if key not in VARIABLES:
             known = ", ".join(VARIABLES)
             raise InputError(f"{path}: `{key}` is not a setting", f"known: {known}")
         if not isinstance(value, str) or not value:
-            raise InputError(f"{path}: `{key}` {value!r} must be a text", f'write {key} = "a/path"')
+            said = "" if isinstance(value, dict | list) else f" {value!r}"
+            raise InputError(f"{path}: `{key}`{said} must be a text", f'write {key} = "a/path"')
     return content
 
 

@@ -247,10 +247,12 @@ def _unforeseen(
     from warehouse.errors import shortened
 
     said = " ".join("".join(traceback.format_exception_only(error)).split())
+    text = f"an unforeseen fault of the program: {shortened(said, _LONGEST_FAULT)}"
     trace = "".join(traceback.format_exception(error))
     if context.get("debug"):
         _say(trace.rstrip())
-    hint = "`warehouse --debug` shows the details"
+        return text, UNFORESEEN
+    hint = "run it again as `warehouse --debug`, which shows the details"
     with (
         suppress(OSError),
         tempfile.NamedTemporaryFile(
@@ -265,9 +267,8 @@ def _unforeseen(
         python = sys.version.partition(" ")[0]
         file.write(f"warehouse {__version__}, Python {python} on {sys.platform}\n")
         file.write(f"{list(arguments)}\n\n{trace}")
-        hint = f"report it with {file.name}, which has the details"
-    text = f"an unforeseen fault of the program: {shortened(said, _LONGEST_FAULT)}"
-    return f"{text}\nhint: {hint}; stored rows stay as they are", UNFORESEEN
+        hint = f"report it with {file.name}, which has the details; stored rows stay as they are"
+    return f"{text}\nhint: {hint}", UNFORESEEN
 
 
 def _flush() -> OSError | None:
