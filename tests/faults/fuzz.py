@@ -143,7 +143,7 @@ JSON_VALUES = (
 def refilled(draw: st.DrawFn, text: str) -> str:
     """Return a text in which values are others: its form stays, so that rules are reached."""
     pattern = r"(?<== )[^\n]+" if " = " in text else r"(?<=[,\n])[^,\n]*"
-    values = VALUES
+    values: tuple[str, ...] = VALUES
     if text.startswith("{"):
         pattern, values = r"(?<=: )[^,\n{[]+|(?<=\n)\s+[\w\"]+(?=,?\n)", JSON_VALUES
     spans = [match.span() for match in re.finditer(pattern, text)]

@@ -303,9 +303,13 @@ def test_a_view_has_the_names_of_the_command(reader: Warehouse, name: str) -> No
 
 def test_a_view_has_as_many_rows_as_asked_for(reader: Warehouse) -> None:
     assert reader.view("model", limit=0).height == 0
-    for limit, said in ((-1, "must be at least 0"), ("1; select 2", "is not a number")):
+    limits: tuple[tuple[Any, str], ...] = (
+        (-1, "must be at least 0"),
+        ("1; from x", "not a number"),
+    )
+    for limit, said in limits:
         with pytest.raises(UsageError, match=said):
-            reader.view("model", limit=limit)  # type: ignore[arg-type]
+            reader.view("model", limit=limit)
 
 
 NUMPY = (np.int64(8), np.int8(8), np.float32(8), np.bool_(True))
@@ -320,17 +324,18 @@ def test_scalars_of_numpy_are_values_of_parameters(reader: Warehouse, value: Any
 
 @pytest.mark.filterwarnings("ignore:left out")
 def test_scalars_of_numpy_are_arguments(reader: Warehouse) -> None:
-    asked: dict[str, Any] = {"model": "gpt3_1T", "num_gpus": 1024, "nvlink_size": 8}
-    scalars = {name: np.int64(n) if name != "model" else n for name, n in asked.items()}
-    assert reader.rank(**scalars, top=np.int32(2)).equals(reader.rank(**asked, top=2))
+    counts: dict[str, Any] = {"num_gpus": 1024, "nvlink_size": 8, "top": 2}
+    scalars: dict[str, Any] = {name: np.int64(number) for name, number in counts.items()}
+    ranked = reader.rank(model="gpt3_1T", **counts)
+    assert reader.rank(model="gpt3_1T", **scalars).equals(ranked)
     layout = {**LAYOUT, "num_gpus": np.int64(32), "uses_sequence_parallel": np.bool_(True)}
     plain = reader.why(**{**LAYOUT, "uses_sequence_parallel": True})
     assert reader.why(**layout).rank == plain.rank
-    run = {"model": "megatron_1.7B", "tokens": 3e11}
-    priced = reader.cost(**run, price=np.array([2.0, 3.0]), goodput=np.float64(0.5))
-    assert priced.equals(reader.cost(**run, price=[2.0, 3.0], goodput=0.5))
-    years = reader.cost(**run, year=2025)
-    assert reader.cost(**run, year=np.int64(2025)).equals(years)  # type: ignore[arg-type]
+    run: dict[str, Any] = {"model": "megatron_1.7B", "tokens": 3e11}
+    given: dict[str, Any] = {"price": np.array([2.0, 3.0]), "goodput": np.float64(0.5)}
+    assert reader.cost(**run, **given).equals(reader.cost(**run, price=[2.0, 3.0], goodput=0.5))
+    year: Any = np.int64(2025)
+    assert reader.cost(**run, year=year).equals(reader.cost(**run, year=2025))
 
 
 def test_an_unknown_view_has_a_hint_of_similar_ones(reader: Warehouse) -> None:
