@@ -312,6 +312,22 @@ def test_a_view_has_as_many_rows_as_asked_for(reader: Warehouse) -> None:
             reader.view("model", limit=limit)
 
 
+@pytest.mark.parametrize("query", [3, None, b"select 1", "select '\udcff'"], ids=ascii)
+def test_a_query_or_name_that_is_no_text_is_refused(writer: Warehouse, query: Any) -> None:
+    for ask in (writer.sql, writer.view, writer.execute):
+        with pytest.raises(InputError, match="is not UTF-8 text"):
+            ask(query)
+
+
+@pytest.mark.parametrize("value", ["interval 1 month", "union_value(a := 1)"])
+def test_a_type_that_polars_lacks_is_refused(reader: Warehouse, tmp_path: Path, value: str) -> None:
+    query = f"select {value} as x"
+    with pytest.raises(InputError, match="polars cannot hold a column of the result") as caught:
+        reader.sql(query)
+    code, _, err = call("export", query, "--out", tmp_path / "x.xlsx", "--db", reader.path)
+    assert (code, err) == (3, f"error: {caught.value}\n")
+
+
 NUMPY = (np.int64(8), np.int8(8), np.float32(8), np.bool_(True))
 
 
@@ -320,6 +336,8 @@ def test_scalars_of_numpy_are_values_of_parameters(reader: Warehouse, value: Any
     assert reader.sql("select $value", value=value).item() == value
     with reader:
         assert reader.relation("select $value", value=value).fetchall() == [(value.item(),)]
+    listed = reader.sql("select len($values), $values[1]", values=[value, value])
+    assert listed.rows() == [(2, value.item())]
 
 
 @pytest.mark.filterwarnings("ignore:left out")

@@ -10,7 +10,7 @@ import numpy as np
 
 from estimators.names import did_you_mean, nearest_columns
 from warehouse.ask.cost_terms import CostOptions
-from warehouse.errors import UsageError
+from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.numbers import Number
 
@@ -29,8 +29,25 @@ _AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
 
 
 def plain(value: Any) -> Any:
-    """Return a number or array of numpy as one of Python; other values unchanged."""
+    """Return numbers and arrays of numpy, also in lists, as those of Python; others unchanged."""
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.number | np.bool_ | np.ndarray) else value
+
+
+def checked_query(query: str) -> str:
+    """Return a query or a name.
+
+    Raises
+    ------
+    InputError
+        If it is no text, or not UTF-8.
+    """
+    try:
+        query.encode()
+    except (AttributeError, UnicodeError):
+        raise InputError(f"{ascii(query)[:120]} is not UTF-8 text", "give a str") from None
+    return query
 
 
 def given_values(**values: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from estimators import registry
 from warehouse.api.arguments import (
     as_pairs,
     as_text,
+    checked_query,
     checked_value,
     cost_options,
     given_values,
@@ -32,7 +33,7 @@ from warehouse.database.connection import kept_open, open_for_write
 from warehouse.database.describe import Description, usual_name
 from warehouse.database.narrow import narrow_to_stored
 from warehouse.database.paths import file_of
-from warehouse.database.sandbox import explained, sandboxed
+from warehouse.database.sandbox import as_frame, explained, sandboxed
 from warehouse.database.sql_text import quoted
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError
@@ -133,8 +134,7 @@ class Warehouse(DatabaseFile):
         └─────────┘
         """
         with self._reading() as connection, explained(self.path):
-            found: pl.DataFrame = _relation(connection, query, parameters).pl()
-            return found
+            return as_frame(_relation(connection, query, parameters))
 
     def relation(self, query: str, /, **parameters: Any) -> DuckDBPyRelation:
         """Return a query as a DuckDB relation, which further queries can use.
@@ -192,13 +192,12 @@ class Warehouse(DatabaseFile):
         """
         with self._reading() as connection, explained(self.path):
             query = "select table_name from information_schema.tables where lower(table_name) = ?"
-            found = connection.execute(query, [usual_name(name)]).fetchone()
+            found = connection.execute(query, [usual_name(checked_query(name))]).fetchone()
             if found is None:
                 Description(connection).find(name)  # refuses an unknown name, with similar ones
                 raise InputError(f"`{name}` is no table or view", "`warehouse schema` lists them")
             rows = "" if limit is None else f" limit {checked_value('limit', limit)}"
-            frame: pl.DataFrame = _relation(connection, f"from {quoted(found[0])}{rows}", {}).pl()
-            return frame
+            return as_frame(_relation(connection, f"from {quoted(found[0])}{rows}", {}))
 
     def rank(
         self,
@@ -962,7 +961,7 @@ def _relation(
     connection: DuckDBPyConnection, query: str, parameters: Mapping[str, Any]
 ) -> DuckDBPyRelation:
     """Return the relation of one SELECT, in the sandbox of ``warehouse sql``."""
-    statement = sandboxed(connection, query)
+    statement = sandboxed(connection, checked_query(query))
     narrow_to_stored(connection, statement)
     values = _registered(connection, parameters)
     return connection.sql(with_values(connection, statement), params=values or None)
@@ -972,7 +971,7 @@ def _executed(
     connection: DuckDBPyConnection, text: str, parameters: Mapping[str, Any]
 ) -> pl.DataFrame:
     """Run statements, several as one transaction; return the rows of the last one."""
-    statements = connection.extract_statements(text)
+    statements = connection.extract_statements(checked_query(text))
     kinds = {statement.type for statement in statements}
     is_one_transaction = len(statements) > 1 and duckdb.StatementType.TRANSACTION not in kinds
     values = _registered(connection, parameters)
@@ -982,7 +981,7 @@ def _executed(
     for statement in statements:
         given = {name: values[name] for name in statement.named_parameters if name in values}
         found = connection.sql(statement.query, params=given or None)
-        rows = pl.DataFrame() if found is None else found.pl()
+        rows = pl.DataFrame() if found is None else as_frame(found)
     if is_one_transaction:
         connection.commit()
     return rows

@@ -204,7 +204,26 @@ def frame_of(database: Path, sql: str, limits: Limits, most_rows: int) -> polars
             statement = timed(lambda: with_values(connection, statement))
             columns, types = timed(lambda: _header(connection, statement))
             read = f"from query({literal(_readable(statement, columns, types))}) limit {most_rows}"
-            found: polars.DataFrame = timed(lambda: connection.sql(read).pl())
+            return timed(lambda: as_frame(connection.sql(read)))
+
+
+def as_frame(relation: duckdb.DuckDBPyRelation) -> polars.DataFrame:
+    """Return the rows of a relation as a frame.
+
+    Raises
+    ------
+    InputError
+        If polars has no type for a column.
+    """
+    from polars.exceptions import PolarsError
+
+    try:
+        found: polars.DataFrame = relation.pl()
+    except PolarsError as error:
+        raise InputError(
+            f"polars cannot hold a column of the result: {error}",
+            "cast it, as in cast(x as varchar)",
+        ) from None
     return found
 
 
