@@ -139,6 +139,19 @@ def test_an_empty_file_with_a_wrong_type_is_refused(
     assert not (tmp_path / "out.csv").exists()
 
 
+def test_a_measured_memory_beyond_all_floats_is_refused(
+    warehouse: Command, tmp_path: Path, database: Path
+) -> None:
+    runs = tmp_path / "runs.csv"
+    head = "model,accelerator,num_gpus,global_batch_size,step_seconds,memory_bytes"
+    rows = (f"gpt3_1.3B,H100,8,64,0.5,{size}" for size in ("2e10", "9" * 400))
+    runs.write_text("\n".join([head, *rows]))
+    code, out, err = warehouse("measure", runs, "--name", "mine", "--db", database)
+    assert (code, out) == (3, "")
+    assert "`memory_bytes`" in err
+    assert not database.exists()
+
+
 HEAD = 'name = "x"\nestimator = "roofline"\n'
 DEEP = MAX_DEPTH + 1
 

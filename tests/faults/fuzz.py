@@ -88,7 +88,7 @@ JUNK = (
     *("{powers_of_two = [3, 4]}", "{divisors_of = 12}", "{range = [1, 5]}", "é" * 300, "9" * 400),
 )
 
-_LEFT_OUT = {"quickstart", "calibrate", "config", "plan", "report"}
+_LEFT_OUT = {"quickstart", "calibrate", "config", "plan", "report", "explore"}
 """Commands that take seconds where they are right, or write elsewhere."""
 
 _NAMES = tuple(entry.name for entry in COMMANDS if entry.name not in _LEFT_OUT)
