@@ -64,7 +64,7 @@ def _show_version(is_given: bool) -> None:
 
 
 def _set_debug(context: typer.Context, is_debug: bool) -> None:
-    if is_debug:
+    if is_debug and isinstance(context.obj, dict):  # none while a shell completes a line
         context.obj["debug"] = True
 
 
