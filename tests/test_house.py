@@ -42,6 +42,7 @@ ROOMS = (
         "api",
         "cli",
         "frames",
+        "__main__",
     ),
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -29,6 +30,38 @@ def formula_warning(columns: Iterable[str]) -> str:
 _STREAMS = ("/dev/stdout", "/dev/stderr")
 
 
+def working_directory() -> Path:
+    """Return the working directory.
+
+    Raises
+    ------
+    InputError
+        If it was removed.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise InputError(
+            f"the working directory cannot be found: {error.strerror}",
+            "it was removed: change to one that exists",
+        ) from None
+
+
+def refused_place(error: OSError) -> InputError | None:
+    """Return the error of a file whose name no file can have, or of a removed working directory.
+
+    None: the error has another reason.
+    """
+    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP) and error.filename is not None:
+        return InputError(f"{error.filename}: {error.strerror}", "name another file")
+    if isinstance(error, FileNotFoundError):
+        try:
+            working_directory()
+        except InputError as found:
+            return found
+    return None
+
+
 def check_target(out: Path) -> None:
     """Refuse a path at which no file can be written.
 
@@ -37,16 +70,22 @@ def check_target(out: Path) -> None:
     InputError
         If it is a directory or lies in none.
     """
-    try:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            out.stat()
-    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{out}: cannot be reached: {reason}", "name another file") from None
+    _stat(out, out)
     if out.is_dir():
         raise InputError(f"{out}: is a directory", hint="name a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: the directory {out.parent} does not exist", hint="make it first")
+    _stat(partial_path(out), out)  # its name is longer
+
+
+def _stat(path: Path, out: Path) -> None:
+    """Refuse a path that no file can have; `out` is its name in errors."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{out}: cannot be reached: {reason}", "name another file") from None
 
 
 def refuse_existing(out: Path, *, force: bool) -> None:

@@ -23,7 +23,7 @@ def frame(sql: str, database: str | Path | None = None, **parameters: Any) -> po
     Parameters
     ----------
     sql
-        One query over the database's tables and views.
+        One SELECT over the database's tables and views.
     database
         The file; by default the one that `warehouse config` shows.
     **parameters
@@ -32,7 +32,7 @@ def frame(sql: str, database: str | Path | None = None, **parameters: Any) -> po
     Raises
     ------
     InputError
-        If DuckDB refuses the query, or it would write.
+        If the text is not one SELECT, or DuckDB refuses it.
     DatabaseError
         If the file is missing, locked or no database.
     """

@@ -6,6 +6,10 @@ _EMPTY = '""'
 """An empty text as errors show it."""
 
 
+_LEAST_ABOVE_ZERO = 1e-30
+"""Least number above zero: products of smaller ones would be zero."""
+
+
 class Number:
     """Reader of a number: ``15e12``, ``15T``, ``1.5B``, ``2M``, ``8k``, ``1_000`` or ``1,000``.
 
@@ -71,6 +75,8 @@ class Number:
         """Return the limit that the number breaks, in words; NaN breaks the first."""
         if self.above is not None and not number > self.above:
             return f"above {self.above:g}"
+        if self.above == 0 and number < _LEAST_ABOVE_ZERO:
+            return f"at least {_LEAST_ABOVE_ZERO:g}"
         if self.least is not None and not number >= self.least:
             return f"at least {self.least:g}"
         return "" if number <= self.most else f"at most {self.most:g}"

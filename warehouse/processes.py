@@ -89,7 +89,7 @@ def command_of(pid: int) -> str | None:
     if not words:
         return None
     program = [Path(words[0]).name, *words[1:]]
-    if words[1:3] == ["-m", "warehouse.cli.main"]:
+    if words[1:3] in (["-m", "warehouse"], ["-m", "warehouse.cli.main"]):
         program = ["warehouse", *words[3:]]
     elif len(words) > 1 and Path(words[1]).name == "warehouse":
         program = ["warehouse", *words[2:]]

@@ -12,10 +12,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warehouse.errors import InputError
+from warehouse.files import working_directory
 
 FILE = "warehouse.toml"
 _DIRECTORY = "training-warehouse"
 _PACKAGE = Path(__file__).parent
+
+_BACKUPS = "backups"
+"""The setting that is a number."""
+
+_LONGEST_NUMBER = 4
+"""Characters of it."""
+
+_FORM = "write each line as: key = value"
 
 IN_SOURCE_TREE = Path("db/warehouse.duckdb")
 """The default database in a clone, relative to the working directory."""
@@ -24,6 +33,7 @@ VARIABLES = {
     "database": "WAREHOUSE_DB",
     "cache": "WAREHOUSE_CACHE",
     "catalog": "WAREHOUSE_CATALOG",
+    "backups": "WAREHOUSE_BACKUPS",
 }
 """Setting -> its environment variable."""
 
@@ -32,7 +42,7 @@ class Setting(NamedTuple):
     """A setting with where it comes from; None where the system has no place for it."""
 
     name: str
-    value: Path | None
+    value: Path | int | None
     origin: str
 
 
@@ -44,7 +54,7 @@ def database() -> Path:
     InputError
         If a file of settings is faulty.
     """
-    return _found("database").value or usual_database()
+    return _path("database") or usual_database()
 
 
 def usual_database() -> Path:
@@ -67,7 +77,7 @@ def cache() -> Path | None:
     InputError
         If a file of settings is faulty.
     """
-    return _found("cache").value
+    return _path("cache")
 
 
 def catalog() -> Path | None:
@@ -78,7 +88,19 @@ def catalog() -> Path | None:
     InputError
         If a file of settings is faulty.
     """
-    return _found("catalog").value
+    return _path("catalog")
+
+
+def backups() -> int:
+    """Return how many backups of the database to keep, a new one before each sweep; 0 for none.
+
+    Raises
+    ------
+    InputError
+        If a file of settings is faulty, or the number is none.
+    """
+    found = _found(_BACKUPS).value
+    return found if isinstance(found, int) else 0
 
 
 def settings() -> list[Setting]:
@@ -94,7 +116,7 @@ def settings() -> list[Setting]:
 
 def files() -> list[Path]:
     """Return the files that may have settings, by precedence."""
-    directories = [*(Path.cwd() / "file").parents]
+    directories = [*(working_directory() / "file").parents]
     project = next((d / FILE for d in directories if (d / FILE).is_file()), directories[0] / FILE)
     user = _directory_of("XDG_CONFIG_HOME", ".config")
     return [project] if user is None else [project, user / FILE]
@@ -103,12 +125,35 @@ def files() -> list[Path]:
 def _found(name: str) -> Setting:
     variable = VARIABLES[name]
     if given := os.environ.get(variable):
-        return Setting(name, Path(given), variable)
+        value = _number(variable, given) if name == _BACKUPS else Path(given)
+        return Setting(name, value, variable)
     for path in files():
-        if value := _read(path).get(name):
-            # relative to the file, so that it does not depend on the working directory
-            return Setting(name, path.parent / Path(value).expanduser(), str(path))
+        if found := _read(path).get(name):
+            key = f"{path}: `{name}`"
+            value = _number(key, found) if name == _BACKUPS else _place(path, name, found)
+            return Setting(name, value, str(path))
     return Setting(name, _usual(name), "default")
+
+
+def _path(name: str) -> Path | None:
+    found = _found(name).value
+    return found if isinstance(found, Path) else None
+
+
+def _number(place: str, text: str) -> int:
+    if not (text.isdecimal() and len(text) <= _LONGEST_NUMBER):
+        raise InputError(f"{place} {text!r} is no number of copies", "give 3, or 0 for none")
+    return int(text)
+
+
+def _place(file: Path, name: str, value: str) -> Path:
+    """Return the path in a file of settings: relative to the file, whatever the directory is."""
+    try:
+        return file.parent / Path(value).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{file}: `{name}` {value}: there is no such user", "write the whole path"
+        ) from None
 
 
 def _usual(name: str) -> Path | None:
@@ -120,7 +165,7 @@ def _usual(name: str) -> Path | None:
 def _read(path: Path) -> dict[str, str]:
     """Return the settings of a file; none if there is no file."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, UnicodeError) as error:
@@ -129,14 +174,19 @@ def _read(path: Path) -> dict[str, str]:
 
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {error}", "write each line as: key = value") from error
+    except RecursionError:
+        raise InputError(f"{path}: is nested too deeply", _FORM) from None
+    except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
+        raise InputError(f"{path}: {error}", _FORM) from error
     for key, value in content.items():
         if key not in VARIABLES:
             known = ", ".join(VARIABLES)
             raise InputError(f"{path}: `{key}` is not a setting", f"known: {known}")
-        if not isinstance(value, str) or not value:
-            raise InputError(f"{path}: `{key}` {value!r} must be a text", f'write {key} = "a/path"')
+        if key == _BACKUPS and type(value) is int:
+            content[key] = str(value)
+        elif not isinstance(value, str) or not value:
+            said = "" if isinstance(value, dict | list) else f" {value!r}"
+            raise InputError(f"{path}: `{key}`{said} must be a text", f'write {key} = "a/path"')
     return content
 
 

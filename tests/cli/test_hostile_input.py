@@ -13,6 +13,7 @@ from tests.shared import Command
 from warehouse import Warehouse
 from warehouse.database.backup import backup
 from warehouse.errors import LONGEST_MESSAGE, MAX_SHOWN, DatabaseError, InputError, UsageError
+from warehouse.files import check_target
 from warehouse.limits import shown
 from warehouse.studies.toml_files import MAX_BYTES, MAX_DEPTH, read_toml
 
@@ -90,6 +91,64 @@ def test_python_refuses_names_of_files_with_a_zero_byte(empty_warehouse: Path) -
         backup(empty_warehouse, Path("a\0b"))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("sweep LONG", "drop LONG", "profiles --drop LONG", "init --db LONG", "status --db LONG"),
+        *("backup LONG", "export model --out LONG.csv", "export --facts LONG", "import LONG"),
+        *("collect LONG", "measure LONG.csv --name mine", "calibrate LONG.csv --name mine"),
+        *("sql VALUES(1) --out LONG.csv", "evaluate roofline LONG.parquet --out out.csv"),
+        "explain --profile LONG model=gpt3_1.3B accelerator=H100 num_gpus=8",
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused(
+    warehouse: Command,
+    empty_warehouse: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    database = () if "--db" in line else ("--db", empty_warehouse)
+    code, out, err = warehouse(*line.replace("LONG", "x" * 400).split(), *database)
+    assert (code, out) == (3, "")
+    assert err.startswith("error: ")
+    assert "x" * 60 in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_python_refuses_such_names_as_well(empty_warehouse: Path) -> None:
+    with pytest.raises(InputError, match="File name too long") as caught:
+        Warehouse(empty_warehouse, writable=True).sweep("x" * 400)
+    assert caught.value.hint == "name another file"
+
+
+def test_a_name_to_which_no_ending_fits_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="File name too long"):
+        check_target(tmp_path / ("x" * 250))
+    check_target(tmp_path / ("x" * 200))
+
+
+@pytest.mark.parametrize("name", ["\\", ".\\x", "a\\b.duckdb", "d\\e/copy.duckdb"])
+def test_a_database_with_a_backslash_in_its_path_is_refused(
+    warehouse: Command,
+    empty_warehouse: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    """DuckDB would read or write another file."""
+    folder = tmp_path / "d\\e"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    said = f"error: {tmp_path / name}: has a backslash, which DuckDB reads as /\nhint: "
+    for command in (("backup", name, "--db", empty_warehouse), ("init", "--db", name)):
+        code, _, err = warehouse(*command)
+        assert (code, err.startswith(said)) == (5, True), err
+    assert list(tmp_path.iterdir()) == [folder]
+    assert not list(folder.iterdir())
+
+
 KINDS: tuple[pl.DataType, ...] = (
     *(pl.Int64(), pl.Boolean(), pl.Date(), pl.Binary(), pl.List(pl.Int64)),
     *(pl.Struct({"a": pl.Int8}), pl.Decimal(10, 2)),
@@ -106,6 +165,18 @@ def test_an_empty_file_with_a_wrong_type_is_refused(
     assert (code, out) == (3, "")
     assert err.startswith(f"error: {configs}: `model` (none) is a column of type {kind}; it must")
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_measured_memory_beyond_all_floats_is_refused(
+    warehouse: Command, tmp_path: Path, database: Path
+) -> None:
+    runs = tmp_path / "runs.csv"
+    head = "model,accelerator,num_gpus,global_batch_size,step_seconds,memory_bytes"
+    rows = (f"gpt3_1.3B,H100,8,64,0.5,{size}" for size in ("2e10", "9" * 400))
+    runs.write_text("\n".join([head, *rows]))
+    code, out, err = warehouse("measure", runs, "--name", "mine", "--db", database)
+    assert (code, out) == (3, "")
+    assert "`memory_bytes`" in err
 
 
 HEAD = 'name = "x"\nestimator = "roofline"\n'

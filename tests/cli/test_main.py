@@ -5,10 +5,12 @@ tests/test_wheel.py runs the example of each.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -144,15 +146,80 @@ def test_an_estimators_refusal_exits_3(warehouse: Command, tmp_path: Path) -> No
     assert err == f'error: `estimator` "nonsense" is not known\nhint: known: {known}\n'
 
 
-def test_a_fault_of_the_program_is_not_hidden(
-    warehouse: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError
+class PanicError(BaseException):
+    """An error that is no Exception, as those that Rust raises."""
 
-    monkeypatch.setattr("warehouse.database.new_file.create_missing", fail)
-    with pytest.raises(ZeroDivisionError):
-        warehouse("init")
+
+FAULTS = (ZeroDivisionError("by zero"), MemoryError(), RecursionError("too deep"), PanicError("oh"))
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[BaseException], Path]:
+    """Have `warehouse init` raise an error; return the folder of temporary files."""
+
+    def failing(error: BaseException) -> Path:
+        def fail(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr("warehouse.database.new_file.create_missing", fail)
+        (tmp_path / "temporary").mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+        return tmp_path / "temporary"
+
+    return failing
+
+
+@pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
+def test_an_unforeseen_error_is_a_sentence_and_a_file_of_details(
+    warehouse: Command, failing: Callable[[BaseException], Path], error: BaseException
+) -> None:
+    place = failing(error)
+    code, out, err = warehouse("init")
+    [file] = place.iterdir()
+    assert (code, out) == (70, "")
+    first, hint = err.splitlines()
+    assert first.startswith("error: an unforeseen fault of the program: ")
+    assert type(error).__name__ in first
+    assert str(error) in first
+    assert str(file) in hint
+    details = file.read_text("utf-8")
+    assert details.startswith(f"warehouse {__version__}, Python ")
+    assert "['init']" in details
+    assert "Traceback (most recent call last):" in details
+
+
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_debug_shows_the_traceback_of_an_unforeseen_error(
+    warehouse: Command,
+    failing: Callable[[BaseException], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    place = failing(ZeroDivisionError("by zero"))
+    if way == "variable":
+        monkeypatch.setenv("WAREHOUSE_DEBUG", "1")
+    code, out, err = warehouse(*(["--debug"] if way == "option" else []), "init")
+    assert (code, out) == (70, "")
+    assert err.startswith("Traceback (most recent call last):")
+    assert err.splitlines()[-1].endswith("of the program: ZeroDivisionError: by zero")
+    assert not list(place.iterdir())
+
+
+def test_without_a_folder_of_temporary_files_the_sentence_names_the_option(
+    warehouse: Command, failing: Callable[[BaseException], Path]
+) -> None:
+    failing(ZeroDivisionError("by zero")).rmdir()
+    code, _, err = warehouse("init")
+    assert (code, err.count("\n")) == (70, 2)
+    assert "warehouse --debug" in err
+
+
+def test_a_long_error_is_shortened(
+    warehouse: Command, failing: Callable[[BaseException], Path]
+) -> None:
+    failing(ZeroDivisionError("so long " * 10_000))
+    code, _, err = warehouse("init")
+    assert (code, len(err) < 1000) == (70, True)
 
 
 def test_an_interrupt_exits_130_with_a_word(
@@ -165,17 +232,37 @@ def test_an_interrupt_exits_130_with_a_word(
     assert warehouse("init") == (130, "", "interrupted\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(quickstart: Quickstart) -> None:
-    query = (
-        f'"{sys.executable}" -m warehouse.cli.main sql --db "{quickstart.database}" --format csv'
-    )
+@pytest.mark.parametrize(
+    ("query", "reader", "read"),
+    [("from range(300000)", "head -n 2", "range\n0\n"), ("select 1", "true", "")],
+)
+def test_a_reader_that_goes_away_ends_the_program_in_silence(
+    quickstart: Quickstart, query: str, reader: str, read: str
+) -> None:
+    """The exit code is that of a program which SIGPIPE ends."""
+    command = f'"{sys.executable}" -m warehouse sql --db "{quickstart.database}" --format csv'
     done = subprocess.run(
-        ["/bin/sh", "-c", f"{query} 'from range(300000)' | head -n 2"],
+        [
+            *("/bin/bash", "-c"),
+            f"{command} '{query}' | {reader}; echo ${{PIPESTATUS[0]}} >&2",
+        ],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("range\n0\n", "")
+    assert (done.stdout, done.stderr) == (read, "141\n")
+
+
+def test_a_message_without_a_reader_changes_no_exit_code(tmp_path: Path) -> None:
+    command = f'"{sys.executable}" -m warehouse status --db none.duckdb'
+    done = subprocess.run(
+        ["/bin/bash", "-c", f"{command} 2>&1 | true; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.stdout, done.stderr) == ("5\n", "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -214,6 +301,77 @@ main.main()
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "True")
+
+
+@pytest.mark.parametrize(
+    ("closed", "code", "err"),
+    [
+        ("<&-", 3, "error: the query is empty\nhint: give one SELECT; FROM, WITH, VALUES, "),
+        ("2>&-", 3, ""),
+        ("<&- >&- 2>&-", 3, ""),
+        ("2>/dev/full", 3, ""),
+    ],
+)
+def test_closed_streams_lead_to_no_traceback(
+    quickstart: Quickstart, closed: str, code: int, err: str
+) -> None:
+    command = f'"{sys.executable}" -m warehouse sql - --db "{quickstart.database}"'
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command} {closed}"],
+        input="",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(err)
+    assert "Traceback" not in done.stderr
+
+
+LATIN = {"PYTHONIOENCODING": "latin-1"}
+BARE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "form", "printed"),
+    [
+        ({"PYTHONIOENCODING": "ascii"}, "csv", rb"\u20ac,\u00e9"),
+        ({"PYTHONIOENCODING": "ascii"}, "json", rb'{"x": "\u20ac", "y": "\u00e9"}'),
+        ({"PYTHONIOENCODING": "ascii:replace"}, "csv", b"?,?"),
+        (LATIN, "csv", b"\\u20ac,\xe9"),
+        (BARE, "csv", rb"\u20ac,\u00e9"),
+        ({"PYTHONIOENCODING": "utf-8"}, "csv", "€,é".encode()),
+    ],
+    ids=repr,
+)
+def test_a_character_that_the_encoding_lacks_is_printed_with_its_number(
+    quickstart: Quickstart, environment: dict[str, str], form: str, printed: bytes
+) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "warehouse", "sql", "-"),
+            *("--format", form, "--db", str(quickstart.database)),
+        ],
+        input="select '€' as x, 'é' as y".encode(),
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert printed in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("more", [("status",), ("status", "--db", "some.duckdb"), ("sweep", "x")])
+def test_a_removed_working_directory_is_named(tmp_path: Path, more: tuple[str, ...]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f'cd "{gone}"; rmdir "{gone}"; "{sys.executable}" -m warehouse {" ".join(more)}'
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "error: the working directory cannot be found: No such file or directory\n"
+        "hint: it was removed: change to one that exists\n"
+    )
 
 
 def test_the_database_may_be_named_by_the_environment(

@@ -70,6 +70,7 @@ def test_what_is_not_finite_is_read_to_be_refused_by_name() -> None:
         ("0", InputError, "`--tokens` 0 must be above 0"),
         ("-1", InputError, "`--tokens` -1 must be above 0"),
         ("nan", InputError, "`--tokens` nan must be above 0"),
+        ("1e-320", InputError, "`--tokens` 1e-320 must be at least 1e-30"),
         ("inf", InputError, "`--tokens` inf must be at most 1e+30"),
         ("1e300", InputError, "`--tokens` 1e300 must be at most 1e+30"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -153,6 +155,21 @@ def test_the_page_reads_nothing_else(report: Path, page: str) -> None:
     outside = re.sub(r"<script\b.*?</script>", "", page, flags=re.DOTALL)
     assert not re.search(r"(?:src|href|url)\s*[=(]\s*[\"']?(?:https?:)?//", outside)
     assert report.stat().st_size < 3_000_000
+
+
+def test_the_policy_admits_the_style_and_the_scripts_of_the_page_alone(page: str) -> None:
+    [policy] = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]+)">', page)
+    rules = {name: set(values) for name, *values in map(str.split, policy.split(";"))}
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == {"'none'"}
+
+    def hashes(element: str) -> set[str]:
+        texts = re.findall(rf"<{element}>(.*?)</{element.split()[0]}>", page, re.DOTALL)
+        digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+        return {f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests}
+
+    assert rules["style-src"] == hashes("style")
+    assert rules["script-src"] == hashes('script type="module"')
+    assert len(rules["script-src"]) == 2
 
 
 def test_texts_of_a_user_are_no_markup(page: str) -> None:
@@ -349,6 +366,41 @@ class TestInABrowser:
             for place in ("documentElement", "querySelector('h1')")
         )
         assert light == dark == ("rgb(26, 26, 26)" if scheme == "light" else "rgb(236, 236, 236)")
+
+    def test_a_mark_has_a_tooltip(self, opened: Callable[[int, Any], Page]) -> None:
+        page = opened(1280, "light")
+        page.locator("#chart-errors .mark-rect path").first.hover()
+        tooltip = page.locator("#vg-tooltip-element.visible")
+        tooltip.wait_for()
+        assert tooltip.locator("td.value").count() > 1
+
+    @pytest.mark.parametrize(
+        "evil",
+        [
+            "document.body.append(Object.assign(document.createElement('script'), "
+            "{textContent: 'window.evil = 1'}))",
+            "document.body.setAttribute('onclick', 'window.evil = 1'); document.body.click()",
+            "new Image().src = 'https://example.com/evil.png'",
+            "fetch('https://example.com/').catch(() => null)",
+        ],
+        ids=["script", "handler", "image", "fetch"],
+    )
+    def test_the_policy_keeps_strange_scripts_and_addresses_out(
+        self, browser: Browser, report: Path, evil: str
+    ) -> None:
+        context = browser.new_context(offline=True)
+        page = context.new_page()
+        requests: list[str] = []
+        refused: list[str] = []
+        page.on("requestfinished", lambda request: requests.append(request.url))
+        page.on("console", lambda message: refused.append(message.text))
+        page.goto(report.as_uri())
+        page.wait_for_selector("html[data-drawn]")
+        page.evaluate(evil)
+        assert page.evaluate("window.evil") is None
+        assert requests == [report.as_uri()]
+        assert "Content Security Policy" in " ".join(refused)
+        context.close()
 
     def test_a_heading_sorts_and_words_filter(self, opened: Callable[[int, Any], Page]) -> None:
         page = opened(1280, "light")

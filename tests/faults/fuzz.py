@@ -1,19 +1,25 @@
-"""Inputs that nobody meant: studies, configurations, reference tables, runs, command lines.
+"""Inputs that nobody meant: studies, tables of any type, settings, manifests, command lines.
 
-A case is text with a few edits, and the command that reads it. The command must end soon, with an
-exit code of its own and words, and leave no part of a result.
+A case is text with a few edits, or a table, and the command that reads it. The command must end
+soon, with an exit code of its own and words, and leave no part of a result.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from hypothesis import strategies as st
 
 from tests.shared import call
@@ -67,6 +73,12 @@ a,gpt3_1.3B,H100,8,64,2,0.5,2e10,here
 b,gpt3_1.3B,H100,16,64,2,0.3,,there
 """
 
+SETTINGS = """\
+database = "../warehouse.duckdb"
+cache = "~/cache"
+catalog = "mine.toml"
+"""
+
 JUNK = (
     *("", " ", ",", '"', "'", "\n", "\r\n", "\x00", "\ufeff", "\u202e", "\U0001f600", "\t"),
     *("0", "-1", "1e309", "-0.0", "nan", "inf", "1_000", "0x10", "9223372036854775808", "1e-320"),
@@ -76,7 +88,7 @@ JUNK = (
     *("{powers_of_two = [3, 4]}", "{divisors_of = 12}", "{range = [1, 5]}", "é" * 300, "9" * 400),
 )
 
-_LEFT_OUT = {"quickstart", "calibrate", "config", "plan", "report"}
+_LEFT_OUT = {"quickstart", "calibrate", "config", "plan", "report", "explore"}
 """Commands that take seconds where they are right, or write elsewhere."""
 
 _NAMES = tuple(entry.name for entry in COMMANDS if entry.name not in _LEFT_OUT)
@@ -121,27 +133,87 @@ VALUES = (
 """Values of a line of TOML, or of a field of CSV: some are right."""
 
 
+JSON_VALUES = (
+    *VALUES,
+    *("null", "NaN", "-Infinity", "1e400", '"rows/../../x"', '"/etc/hostname"', "-3", '{"": []}'),
+)
+
+
 @st.composite
 def refilled(draw: st.DrawFn, text: str) -> str:
     """Return a text in which values are others: its form stays, so that rules are reached."""
     pattern = r"(?<== )[^\n]+" if " = " in text else r"(?<=[,\n])[^,\n]*"
+    values: tuple[str, ...] = VALUES
+    if text.startswith("{"):
+        pattern, values = r"(?<=: )[^,\n{[]+|(?<=\n)\s+[\w\"]+(?=,?\n)", JSON_VALUES
     spans = [match.span() for match in re.finditer(pattern, text)]
     chosen = draw(st.sets(st.integers(0, len(spans) - 1), min_size=1, max_size=3))
     for number in sorted(chosen, reverse=True):
         start, end = spans[number]
-        value = draw(st.sampled_from(VALUES) | st.integers(-3, 5000).map(str))
+        value = draw(st.sampled_from(values) | st.integers(-3, 5000).map(str))
         text = text[:start] + value + text[end:]
     return text
 
 
+TYPES: dict[str, tuple[pl.DataType | type[pl.DataType], tuple[Any, ...]]] = {
+    "list": (pl.List(pl.Int64), ([8], [], None)),
+    "array": (pl.Array(pl.Float64, 2), ([8.0, 1.0], None)),
+    "struct": (pl.Struct({"a": pl.Int64}), ({"a": 8}, None)),
+    "binary": (pl.Binary, (b"gpt3", b"\xff\x00", b"", None)),
+    "decimal": (pl.Decimal(38, 2), (Decimal("8.00"), Decimal("0.5"), Decimal(10) ** 35, None)),
+    "date": (pl.Date, (date(2026, 1, 1), None)),
+    "datetime": (pl.Datetime("us", "UTC"), (datetime(2026, 1, 1), None)),
+    "duration": (pl.Duration, (timedelta(seconds=8), None)),
+    "time": (pl.Time, (time(8), None)),
+    "bool": (pl.Boolean, (True, False, None)),
+    "categorical": (pl.Categorical, ("gpt3", "H100", "8", None)),
+    "null": (pl.Null, (None,)),
+    "uint64": (pl.UInt64, (8, 2**64 - 1, None)),
+    "int8": (pl.Int8, (8, -1, 0, None)),
+    "float": (pl.Float64, (8.0, 8.5, float("nan"), float("inf"), -0.0, 1e-320, None)),
+    "float32": (pl.Float32, (8.0, 0.3, None)),
+    "text": (pl.String, ("gpt3", "H100", "8", "8.5", "", "a\0b", "\u202e", None)),
+}
+"""Type of a column of a Parquet file -> what polars calls it, and values."""
+
+_LAYOUT = {"model": "text", "accelerator": "text", "num_gpus": "int8", "global_batch_size": "int8"}
+_LAYOUT |= {"tensor_parallel": "int8", "step_seconds": "float"}
+_PRODUCT = {"num_rows": "int8", "num_columns": "int8", "inner_size": "int8", "seconds": "float"}
+_PRODUCT |= {"number_format": "text", "accelerator": "text"}
+_MODEL = {"model": "text", "num_layers": "int8", "hidden_size": "int8", "source": "text"}
+
+READERS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "evaluate": (_LAYOUT, ("evaluate", "training_step", "FILE", "--out", "out.csv")),
+    "evaluate to Parquet": (_LAYOUT, ("evaluate", "roofline", "FILE", "--out", "out.parquet")),
+    "measure": ({**_LAYOUT, "memory_bytes": "float"}, ("measure", "FILE", "--name", "mine")),
+    "operations": (_LAYOUT, ("operations", "--config", "FILE")),
+    "calibrate": (_LAYOUT, ("calibrate", "FILE", "--name", "mine")),
+    "kernels": (_PRODUCT, ("calibrate", "--kernels", "FILE", "--name", "mine")),
+    "reference": (_MODEL, ()),
+}
+"""What reads Parquet -> columns with their usual types, and the command; none: `read_table`."""
+
+LAKE_FILES = ("cells/*.json", "shards/*/*.json", "studies/*.json", "lake.json")
+
+
 @dataclass(frozen=True)
 class Case:
-    """One input: a kind, and its text or its words."""
+    """One input: a kind, and its text, its words or its columns.
+
+    Attributes
+    ----------
+    columns
+        Name, type and places of the values in `TYPES` of each column of a Parquet file.
+    reader
+        One of `READERS`, or which file of a lake the text is, or a command with settings.
+    """
 
     kind: str
     text: str = ""
     words: tuple[str, ...] = ()
     estimator: str = "roofline"
+    columns: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    reader: str = ""
 
 
 _ESTIMATORS = st.sampled_from(["roofline", "training_step", "megatron_flops", "linear_layer"])
@@ -159,6 +231,68 @@ def _words() -> st.SearchStrategy[Case]:
     return st.builds(lambda one, words: Case("words", words=(one, *words)), first, rest)
 
 
+@st.composite
+def _typed(draw: st.DrawFn) -> Case:
+    """Return a Parquet file in which some columns have another type than usual."""
+    reader = draw(st.sampled_from(sorted(READERS)))
+    types = dict(READERS[reader][0])
+    height = draw(st.integers(0, 3))
+    for name in draw(st.sets(st.sampled_from(sorted(types)), min_size=1, max_size=3)):
+        types[name] = draw(st.sampled_from(sorted(TYPES)))
+    columns = []
+    for name, kind in types.items():
+        place = st.integers(0, len(TYPES[kind][1]) - 1)
+        columns.append((name, kind, tuple(draw(place) for _ in range(height))))
+    return Case("typed", columns=tuple(columns), reader=reader)
+
+
+def frame_of(case: Case) -> pl.DataFrame:
+    """Return the table of a case."""
+    return pl.DataFrame(
+        [
+            pl.Series(name, [TYPES[kind][1][place] for place in places], TYPES[kind][0])
+            for name, kind, places in case.columns
+        ]
+    )
+
+
+_LAKE = tempfile.TemporaryDirectory(prefix="fuzz-lake-")
+
+
+@cache
+def lake() -> Path:
+    """Return a lake with one finished shard; no case changes it."""
+    place = Path(_LAKE.name)
+    study = place / "fuzzed.toml"
+    study.write_text(STUDY.format(estimator="roofline"), encoding="utf-8")
+    code, _, err = call("sweep", study, "--lake", place / "lake", "--shard", "1/1")
+    assert code == 0, err
+    return place / "lake"
+
+
+def _manifest(name: str) -> st.SearchStrategy[Case]:
+    """Return a file of the lake with other text."""
+    file = min(lake().glob(name))
+    text = file.read_text("utf-8")
+    reader = str(file.relative_to(lake()))
+    return st.builds(
+        Case, st.just("manifest"), edited(text) | refilled(text), reader=st.just(reader)
+    )
+
+
+def _settings() -> st.SearchStrategy[Case]:
+    text = edited(SETTINGS) | refilled(SETTINGS)
+    return st.builds(Case, st.just("settings"), text, reader=st.sampled_from(sorted(_SET)))
+
+
+_SET = {
+    "config": ("config",),
+    "status": ("status",),
+    "why": ("why", "model=gpt3_1.3B", "accelerator=H100", "num_gpus=8", "global_batch_size=64"),
+}
+"""Commands that read settings."""
+
+
 def _reference() -> str:
     lines = (resources.reference_directory() / "model.csv").read_text("utf-8").splitlines(True)
     return "".join(lines[:4])
@@ -173,9 +307,16 @@ KINDS: dict[str, Callable[[], st.SearchStrategy[Case]]] = {
     "configurations": lambda: _of("configurations", CONFIGS),
     "runs": lambda: _of("runs", RUNS),
     "reference": lambda: _of("reference", _reference()),
+    "typed": _typed,
+    "settings": _settings,
+    "manifest": lambda: st.sampled_from(LAKE_FILES).flatmap(_manifest),
     "words": _words,
 }
 """Kind of input -> its strategy."""
+
+
+STORING = {"runs", "words", "typed", "manifest"}
+"""Kinds of input that a command may store."""
 
 
 class HangError(Exception):
@@ -221,20 +362,25 @@ def check(case: Case, place: Path, database: Path) -> int:
     AssertionError
         If the input was neither taken nor refused in words, or something of it stayed.
     """
-    out = place / "out.csv"
     before = _stamp(database)
     with no_hang():
-        code, err = _run(case, place, out, database)
-    assert code in {0, 2, 3, 4, 5}, (code, err[-500:])
+        code, err = _run(case, place, database)
+    assert code in {0, 2, 3, 4, 5}, f"exit {code}: {_fault_in(err)}"
     if code:
-        assert err.strip(), case
-        assert "Traceback" not in err, err[-500:]
-        assert len(err) < 20_000, err[:500]
-        assert not out.exists(), case
-        assert _stamp(database) == before, case
+        assert err.strip(), "no word"
+        assert "Traceback" not in err, _fault_in(err)
+        assert len(err) < 20_000, f"a long error: {err[:300]}"
+        assert not list(place.glob("out.*")), f"a result, and {err[-300:]}"
+        assert _stamp(database) == before, f"something stored, and {err[-300:]}"
     left = [path.name for path in place.iterdir() if ".partial" in path.name]
     assert not left, left
     return code
+
+
+def _fault_in(err: str) -> str:
+    """Return the last place of a traceback, and the error."""
+    places = re.findall(r"File \"[^\"]*?([^/\"]+)\", (line \d+, in \w+)", err)
+    return f"{places[-1:]} {err.strip().splitlines()[-1:]}"
 
 
 def _stamp(database: Path) -> tuple[int, int]:
@@ -243,18 +389,33 @@ def _stamp(database: Path) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _run(case: Case, place: Path, out: Path, database: Path) -> tuple[int, str]:
-    file = place / {"study": "fuzzed.toml", "reference": "model.csv"}.get(case.kind, "in.csv")
-    if case.kind != "words":
+def _run(case: Case, place: Path, database: Path) -> tuple[int, str]:
+    file = place / {
+        "study": "fuzzed.toml",
+        "reference": "model.csv",
+        "settings": "warehouse.toml",
+        "manifest": f"lake/{case.reader}",
+        "typed": "model.parquet",
+    }.get(case.kind, "in.csv")
+    if case.kind == "manifest":
+        shutil.copytree(lake(), place / "lake")
+    if case.kind == "typed":
+        frame_of(case).write_parquet(file)
+    elif case.kind != "words":
         file.write_text(case.text, encoding="utf-8", errors="surrogatepass", newline="")
     arguments: tuple[Any, ...] = {
         "study": ("sweep", file, "--dry-run", "--db", database),
-        "configurations": ("evaluate", case.estimator, file, "--out", out),
+        "configurations": ("evaluate", case.estimator, file, "--out", place / "out.csv"),
         "runs": ("measure", file, "--name", "fuzzed", "--db", database),
+        "manifest": ("collect", place / "lake", "--db", database),
+        "settings": _SET.get(case.reader, ()),
         "words": (*case.words, "--db", database),
     }.get(case.kind, ())
+    if case.kind == "typed" and READERS[case.reader][1]:
+        words = (str(file) if word == "FILE" else word for word in READERS[case.reader][1])
+        arguments = (*words, "--db", database)
     if arguments:
-        code, _, err = call(*arguments)
+        code, _, err = call("--debug", *arguments)
         return code, err
     try:
         read_table(file)

@@ -18,7 +18,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
-from tests.faults.fuzz import KINDS, Case, check, is_small
+from tests.faults.fuzz import KINDS, STORING, Case, check, is_small
 from warehouse.database.connection import open_for_write
 
 
@@ -69,11 +69,12 @@ def fuzzed(kind: str, number: int, seed: int, until: float) -> tuple[Counter[int
             os.chdir(place)
             try:
                 code = check(case, place, database)
-                if code == 0 and kind == "runs":
+                if code == 0 and kind in STORING:
                     shutil.copyfile(original, database)
             except Exception as error:
                 trace = traceback.extract_tb(error.__traceback__)[-1]
-                faults.setdefault(f"{type(error).__name__} {trace.name}: {error!s:.300}", case)
+                said = "".join(str(error).splitlines()[:1])[:120]
+                faults.setdefault(f"{type(error).__name__} {trace.name}: {said}", case)
                 shutil.copyfile(original, database)
                 code = -1
             codes[code] += 1

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 
 from tests.examples import examples
-from tests.faults.fuzz import KINDS, Case, check, is_small
+from tests.faults.fuzz import KINDS, STORING, Case, check, is_small
 
 NUMBERS = {"study": 60, "configurations": 50, "runs": 25, "reference": 100, "words": 10}
+NUMBERS |= {"settings": 50}
 """Kind of input -> its examples; a run that is taken costs a second."""
 
 
@@ -36,14 +37,14 @@ def checked(
         if not database.exists():
             shutil.copyfile(empty_warehouse, database)
         code = check(case, place, database)
-        if code == 0 and case.kind in {"runs", "words"}:
+        if code == 0 and case.kind in STORING:
             database.unlink()  # it may have stored something
         return code
 
     return checked
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NUMBERS)
 def test_odd_input_is_taken_or_refused_in_words(kind: str, checked: Callable[[Case], int]) -> None:
     codes = set()
 

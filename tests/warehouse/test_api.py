@@ -11,10 +11,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pytest
 
@@ -98,7 +100,7 @@ def test_every_public_method_has_an_example_and_says_what_it_takes() -> None:
         for name, function in inspect.getmembers(Warehouse, inspect.isfunction)
         if not name.startswith("_")
     ]
-    assert len(methods) == 12
+    assert len(methods) == 13
     for method in methods:
         text = inspect.getdoc(method) or ""
         assert ">>>" in text, method
@@ -355,19 +357,93 @@ def test_an_infinite_time_is_refused_in_a_frame(reader: Warehouse, kind: str) ->
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    "query",
     [
-        ("delete from model", "read-only"),
-        ("from no_such_view", "no_such_view"),
-        ("select wrong(", "Parser Error"),
-        ("", "the query has no rows"),
+        *("delete from model", "copy model to 'model.csv'", "export database 'all'"),
+        *("select 1; select 2", "set threads = 1", "attach 'other.duckdb'", ""),
+        *("from no_such_view", "select wrong(", "from read_text('/etc/hostname')"),
+        *("pivot model on seq_len using count(*)", "from 'table.csv'", "from frame"),
     ],
 )
-def test_a_query_that_cannot_be_answered_is_an_input_error(
-    reader: Warehouse, query: str, said: str
+def test_a_query_is_refused_as_by_the_command(
+    reader: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    with pytest.raises(InputError, match=said):
+    monkeypatch.chdir(tmp_path)
+    frame = pl.DataFrame({"a": [1]})  # no variable of the program is a table
+
+    def without_line(error: object) -> str:  # more errors of the command have it
+        return re.sub(r"\n\nLINE .*\n *\^+", "", str(error))
+
+    code, _, err = call("sql", query, "--db", reader.path)
+    with pytest.raises(InputError) as caught:
         reader.sql(query)
+    assert (code, without_line(err)) == (3, f"error: {without_line(caught.value)}\n")
+    with reader, pytest.raises(InputError) as from_relation:
+        reader.relation(query)
+    assert without_line(from_relation.value) == without_line(caught.value)
+    assert not list(tmp_path.iterdir())
+    assert frame.height == 1
+
+
+@pytest.mark.parametrize("name", ["MODEL", " model", "Model"])
+def test_a_view_has_the_names_of_the_command(reader: Warehouse, name: str) -> None:
+    assert call("schema", name, "--db", reader.path)[0] == 0
+    assert reader.view(name, limit=1).equals(reader.view("model", limit=1))
+
+
+def test_a_view_has_as_many_rows_as_asked_for(reader: Warehouse) -> None:
+    assert reader.view("model", limit=0).height == 0
+    limits: tuple[tuple[Any, str], ...] = (
+        (-1, "must be at least 0"),
+        ("1; from x", "not a number"),
+    )
+    for limit, said in limits:
+        with pytest.raises(UsageError, match=said):
+            reader.view("model", limit=limit)
+
+
+@pytest.mark.parametrize("query", [3, None, b"select 1", "select '\udcff'"], ids=ascii)
+def test_a_query_or_name_that_is_no_text_is_refused(writer: Warehouse, query: Any) -> None:
+    for ask in (writer.sql, writer.view, writer.execute):
+        with pytest.raises(InputError, match="is not UTF-8 text"):
+            ask(query)
+
+
+@pytest.mark.parametrize("value", ["interval 1 month", "union_value(a := 1)"])
+def test_a_type_that_polars_lacks_is_refused(reader: Warehouse, tmp_path: Path, value: str) -> None:
+    query = f"select {value} as x"
+    with pytest.raises(InputError, match="polars cannot hold a column of the result") as caught:
+        reader.sql(query)
+    code, _, err = call("export", query, "--out", tmp_path / "x.xlsx", "--db", reader.path)
+    assert (code, err) == (3, f"error: {caught.value}\n")
+
+
+NUMPY = (np.int64(8), np.int8(8), np.float32(8), np.bool_(True))
+
+
+@pytest.mark.parametrize("value", NUMPY, ids=repr)
+def test_scalars_of_numpy_are_values_of_parameters(reader: Warehouse, value: Any) -> None:
+    assert reader.sql("select $value", value=value).item() == value
+    with reader:
+        assert reader.relation("select $value", value=value).fetchall() == [(value.item(),)]
+    listed = reader.sql("select len($values), $values[1]", values=[value, value])
+    assert listed.rows() == [(2, value.item())]
+
+
+@pytest.mark.filterwarnings("ignore:left out")
+def test_scalars_of_numpy_are_arguments(reader: Warehouse) -> None:
+    counts: dict[str, Any] = {"num_gpus": 1024, "nvlink_size": 8, "top": 2}
+    scalars: dict[str, Any] = {name: np.int64(number) for name, number in counts.items()}
+    ranked = reader.rank(model="gpt3_1T", **counts)
+    assert reader.rank(model="gpt3_1T", **scalars).equals(ranked)
+    layout = {**LAYOUT, "num_gpus": np.int64(32), "uses_sequence_parallel": np.bool_(True)}
+    plain = reader.why(**{**LAYOUT, "uses_sequence_parallel": True})
+    assert reader.why(**layout).rank == plain.rank
+    run: dict[str, Any] = {"model": "megatron_1.7B", "tokens": 3e11}
+    given: dict[str, Any] = {"price": np.array([2.0, 3.0]), "goodput": np.float64(0.5)}
+    assert reader.cost(**run, **given).equals(reader.cost(**run, price=[2.0, 3.0], goodput=0.5))
+    year: Any = np.int64(2025)
+    assert reader.cost(**run, year=year).equals(reader.cost(**run, year=2025))
 
 
 def test_an_unknown_view_has_a_hint_of_similar_ones(reader: Warehouse) -> None:
@@ -410,6 +486,74 @@ def test_a_relation_goes_on_in_sql_while_the_file_is_open(reader: Warehouse) -> 
     assert "inside `with Warehouse(" in caught.value.hint
 
 
+def test_the_path_is_that_of_the_first_working_directory(
+    writer: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(writer.path.parent)
+    found = Warehouse(writer.path.name)
+    monkeypatch.chdir("/")
+    assert found.path == writer.path
+    assert found.view("model").height > 0
+
+
+def test_a_removed_working_directory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(InputError, match="the working directory cannot be found") as caught:
+        Warehouse("some.duckdb")
+    assert "it was removed" in caught.value.hint
+
+
+def test_blocks_may_lie_within_each_other_and_follow(writer: Warehouse) -> None:
+    with writer:
+        with writer:
+            outer = writer.relation("from model")
+        assert outer.fetchall()
+        assert writer.relation("from model").join(outer, "model").fetchall()
+    with pytest.raises(UsageError):
+        writer.relation("from model")
+    with writer:
+        assert writer.relation("from model").fetchall()
+    duckdb.connect(str(writer.path)).close()
+
+
+def test_a_block_that_cannot_begin_leaves_nothing_open(tmp_path: Path) -> None:
+    warehouse = Warehouse(tmp_path / "none.duckdb")
+    with pytest.raises(DatabaseError, match="no such database"), warehouse:
+        pass
+    with pytest.raises(UsageError, match="a relation needs the file to stay open"):
+        warehouse.relation("select 1")
+
+
+def test_threads_share_a_warehouse(writer: Warehouse) -> None:
+    def read(_: int) -> int:
+        with writer:
+            counts = {writer.view("model").height, writer.relation("from model").pl().height}
+            counts.add(writer.sql("from model").height)
+        return counts.pop() if len(counts) == 1 else -1
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(read, range(40))) == {writer.view("model").height}
+    duckdb.connect(str(writer.path)).close()
+
+
+def test_the_end_of_a_block_closes_no_connection_of_another_thread(writer: Warehouse) -> None:
+    with writer._reading() as connection:
+        with writer:
+            pass
+        assert connection.execute("select 1").fetchall() == [(1,)]
+    with writer, writer._reading() as connection:
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(writer.execute, "create table mine (a int)")
+        with pytest.raises(DatabaseError, match="this process has it open in another mode"):
+            written.result()
+        assert connection.execute("select 1").fetchall() == [(1,)]
+
+
 def test_a_missing_database_is_an_error_unless_it_may_be_made(tmp_path: Path) -> None:
     path = tmp_path / "none.duckdb"
     with pytest.raises(DatabaseError, match="no such database"):
@@ -431,8 +575,9 @@ def test_a_missing_database_is_an_error_unless_it_may_be_made(tmp_path: Path) ->
         lambda warehouse: warehouse.sweep(STUDY),
         lambda warehouse: warehouse.measure(pl.DataFrame(), "mine"),
         lambda warehouse: warehouse.plan(**{**FLAGSHIP, "num_gpus": 8}),
+        lambda warehouse: warehouse.execute("create table mine (a int)"),
     ],
-    ids=["sweep", "measure", "plan"],
+    ids=["sweep", "measure", "plan", "execute"],
 )
 def test_nothing_is_written_unless_it_is_asked_for(
     quickstart: Quickstart, write: Callable[[Warehouse], object]
@@ -443,6 +588,40 @@ def test_nothing_is_written_unless_it_is_asked_for(
     assert "this warehouse is read-only" in caught.value.message
     assert caught.value.hint.endswith("writable=True)")
     assert quickstart.database.stat().st_mtime_ns == before
+
+
+def test_any_statement_is_executed_and_its_rows_returned(writer: Warehouse, tmp_path: Path) -> None:
+    out = tmp_path / "mine.csv"
+    mine = pl.DataFrame({"a": [1, 2]})
+    with writer:
+        assert writer.view("model").height > 0
+        found = writer.execute(
+            "create table own as from mine; insert into own values ($more); from own order by a",
+            mine=mine,
+            more=np.int64(3),
+        )
+        assert found["a"].to_list() == [1, 2, 3]
+        assert writer.execute(f"copy own to '{out}'").item() == 3
+        assert writer.execute("begin; delete from own where a = 3; commit").height == 0
+        assert writer.sql("from own").equals(mine)
+        assert writer.execute("").is_empty()
+    assert out.read_text().splitlines() == ["a", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("insert into own values ('a')", "Could not convert"),
+        ("from nowhere", "nowhere"),
+        ("copy own to '/no/such/folder.csv'", "Cannot open file"),
+        ("select $unknown", "unknown"),
+    ],
+)
+def test_statements_are_run_all_or_not_at_all(writer: Warehouse, last: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        writer.execute(f"create table own (a int); insert into own values (1); {last}")
+    with pytest.raises(InputError, match="`own` is no table"):
+        writer.view("own")
 
 
 def test_a_study_is_swept_from_a_mapping_or_a_file_alike(writer: Warehouse, tmp_path: Path) -> None:

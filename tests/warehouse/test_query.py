@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import date, datetime
@@ -343,10 +344,11 @@ def test_a_missing_database_is_not_made() -> None:
     assert not path.exists()
 
 
-def test_a_connection_is_closed_whatever_happens(empty_warehouse: Path) -> None:
-    with pytest.raises(InputError), select(empty_warehouse, "select nothing"):
+def test_a_connection_is_closed_whatever_happens(empty_warehouse: Path, database: Path) -> None:
+    shutil.copyfile(empty_warehouse, database)
+    with pytest.raises(InputError), select(database, "select nothing"):
         pass
-    with pytest.raises(ZeroDivisionError), select(empty_warehouse, "select 1"):
+    with pytest.raises(ZeroDivisionError), select(database, "select 1"):
         raise ZeroDivisionError
     # Another mode would be refused while a connection is open.
-    duckdb.connect(str(empty_warehouse)).close()
+    duckdb.connect(str(database)).close()

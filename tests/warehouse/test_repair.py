@@ -8,13 +8,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from warehouse.sweep.repair import repair, study_of_record
 
 from tests.shared import Quickstart, Shared, call
 from warehouse.database.connection import open_as_it_is, open_for_write
 from warehouse.database.deep_check import ROW_GROUP, deep_check
 from warehouse.errors import DatabaseError
 from warehouse.sweep import repair as repairs
-from warehouse.sweep.repair import repair, study_of_record
 
 BLOCKS_AT, BLOCK_BYTES = 3 * 4096, 262_144
 """Where the blocks of a DuckDB file begin, and their size."""

@@ -77,6 +77,14 @@ def test_an_installed_package_has_one_database_for_the_user(
     assert settings.database() == folders / "data" / "training-warehouse" / "warehouse.duckdb"
 
 
+FORM = "write each line as: key = value"
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(folders: Path) -> None:
+    path = of_project(folders, '\ufeffdatabase = "own.duckdb"')
+    assert settings.database() == path.parent / "own.duckdb"
+
+
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
@@ -84,7 +92,13 @@ def test_an_installed_package_has_one_database_for_the_user(
         ("database = 3", "`database` 3 must be a text", 'write database = "a/path"'),
         ('cache = ""', "`cache` '' must be a text", 'write cache = "a/path"'),
         ("database", "Expected '='", "write each line as: key = value"),
+        ('database = "~nobody_of_this_name/x"', "there is no such user", "write the whole path"),
+        (f"database = {'[' * 5000}{']' * 5000}", "is nested too deeply", FORM),
+        (f"database = {'9' * 5000}", "limit (4300 digits)", FORM),
+        (f"database{'.a' * 5000} = 1", "`database` must be a text", 'write database = "a/path"'),
+        ("database = [1]", "`database` must be a text", 'write database = "a/path"'),
     ],
+    ids=lambda value: value[:40],
 )
 def test_a_faulty_file_is_refused(folders: Path, text: str, said: str, hint: str) -> None:
     path = of_project(folders, text)

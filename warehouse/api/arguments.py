@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from estimators.names import did_you_mean, nearest_columns
 from warehouse.ask.cost_terms import CostOptions
-from warehouse.errors import UsageError
+from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.limits import control_character
 from warehouse.numbers import Number
@@ -21,8 +23,32 @@ _COUNTS = frozenset(
 )
 """Arguments that are whole numbers of at least 1."""
 
+_COUNTS_FROM_ZERO = frozenset({"limit"})
+
 _ABOVE_ZERO = frozenset({"tokens", "days", "budget_usd", "max_mw", "price", "watts"})
 _AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
+
+
+def plain(value: Any) -> Any:
+    """Return numbers and arrays of numpy, also in lists, as those of Python; others unchanged."""
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.number | np.bool_ | np.ndarray) else value
+
+
+def checked_query(query: str) -> str:
+    """Return a query or a name.
+
+    Raises
+    ------
+    InputError
+        If it is no text, or not UTF-8.
+    """
+    try:
+        query.encode()
+    except (AttributeError, UnicodeError):
+        raise InputError(f"{ascii(query)[:120]} is not UTF-8 text", "give a str") from None
+    return query
 
 
 def given_values(**values: Any) -> dict[str, Any]:
@@ -40,13 +66,15 @@ def checked_value(name: str, value: Any) -> Any:
     """
     if name in _COUNTS:
         return Number(name, whole=True, least=1)(value)
+    if name in _COUNTS_FROM_ZERO:
+        return Number(name, whole=True, least=0)(value)
     if name in _ABOVE_ZERO:
         return Number(name, above=0)(value)
     if name in _AT_LEAST_ZERO:
         return Number(name, least=0)(value)
     if isinstance(value, str) and (reason := control_character(value)):
         raise UsageError(f"`{name}` {value!r} {reason}", "remove it")
-    return value
+    return plain(value)
 
 
 def refuse_unknown(
@@ -90,6 +118,7 @@ def several(values: Any) -> Sequence[Any]:
     """Return one value or several as a sequence; None gives an empty one."""
     if values is None:
         return ()
+    values = plain(values)
     return values if isinstance(values, list | tuple) else (values,)
 
 
@@ -100,10 +129,10 @@ def as_text(value: float | str | None) -> str | None:
 
 def as_pairs(values: Mapping[str, Scalar]) -> list[str]:
     """Return inputs as the commands take them; None is left out."""
+    given = {name: plain(value) for name, value in values.items() if value is not None}
     return [
         f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in values.items()
-        if value is not None
+        for name, value in given.items()
     ]
 
 

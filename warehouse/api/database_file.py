@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from warehouse import settings
 from warehouse.database.access import access_for, accessing
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
+from warehouse.database.paths import is_address
 from warehouse.errors import InputError, UsageError
+from warehouse.files import refused_place, working_directory
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,22 +50,31 @@ class DatabaseFile:
         snapshot: bool = False,
         wait: float | None = None,
     ) -> None:
-        self.path = Path(path) if path is not None else settings.database()
+        given = Path(path) if path is not None else settings.database()
+        # once: a later change of the working directory must not lead to another file
+        is_whole = given.is_absolute() or is_address(given)
+        self.path = given if is_whole else working_directory() / given
         self.writable = writable
         self.snapshot = snapshot
         self.wait = wait
-        self._is_kept_open = False
+        self._lock, self._writes = threading.RLock(), threading.RLock()
+        self._num_blocks = 0
         self._kept: DuckDBPyConnection | None = None
+        self._cursors: dict[int, DuckDBPyConnection] = {}
 
     def __repr__(self) -> str:
         return f"Warehouse({str(self.path)!r}, writable={self.writable})"
 
     def __enter__(self) -> Self:
-        """Keep the file open for reading until the block ends."""
-        self._is_kept_open = True
-        if not self.writable or self.path.exists():
-            with self._access():
-                self._keep()
+        """Keep the file open for reading until the block ends.
+
+        Blocks may lie within each other and run in several threads: the last one closes the file.
+        """
+        with self._lock:
+            if not self.writable or self.path.exists():
+                with self._access():
+                    self._keep()
+            self._num_blocks += 1
         return self
 
     def __exit__(
@@ -71,9 +83,11 @@ class DatabaseFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Close the file; relations of the block end."""
-        self._is_kept_open = False
-        self._release()
+        """Close the file at the end of the last block; relations of the blocks end."""
+        with self._lock:
+            self._num_blocks -= 1
+            if not self._num_blocks:
+                self._release()
 
     def _keep(self) -> DuckDBPyConnection:
         """Return the connection of the ``with`` block, opened where it is closed."""
@@ -81,22 +95,31 @@ class DatabaseFile:
             self._kept = open_for_read(self.path)
         return self._kept
 
+    def _of_thread(self) -> DuckDBPyConnection:
+        """Return a connection for the relations of this thread, which can be joined."""
+        with self._lock:
+            number = threading.get_ident()
+            if number not in self._cursors:
+                self._cursors[number] = self._keep().cursor()
+            return self._cursors[number]
+
     def _release(self) -> None:
-        """Close the connection of the ``with`` block."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+        """Give up the connections of the ``with`` block; those that are in use stay open."""
+        with self._lock:
+            for cursor in self._cursors.values():
+                with suppress(duckdb.Error):  # another thread is reading
+                    cursor.close()
+            self._cursors.clear()
+            self._kept = None  # not closed: that would close its cursors, in the middle of a call
 
     @contextmanager
     def _reading(self) -> Iterator[DuckDBPyConnection]:
         """Yield a connection for this call; its temporary objects end with it."""
         with self._explained():
-            if self._is_kept_open:
-                with self._keep().cursor() as connection:
-                    yield connection
-            else:
-                with open_for_read(self.path) as connection:
-                    yield connection
+            with self._lock:
+                opened = self._keep().cursor() if self._num_blocks else open_for_read(self.path)
+            with opened as connection:
+                yield connection
 
     @contextmanager
     def _writing(self, method: str) -> Iterator[None]:
@@ -106,8 +129,9 @@ class DatabaseFile:
                 f"{self.path}: `{method}` writes, and this warehouse is read-only",
                 f"open it with Warehouse({str(self.path)!r}, writable=True)",
             )
-        self._release()
-        yield
+        with self._writes:  # one thread after the other
+            self._release()
+            yield
 
     def _access(self) -> AbstractContextManager[None]:
         """Return a block in which the file is opened as this warehouse says."""
@@ -122,6 +146,8 @@ class DatabaseFile:
                 yield
         except RefusedError as error:
             raise InputError.from_refusals(error.refusals) from None
+        except OSError as error:
+            raise refused_place(error) or error from None
         except duckdb.Error as error:
             raise database_error(error, self.path) from error
 

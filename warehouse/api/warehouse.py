@@ -8,15 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 
+import duckdb
 import polars as pl
 
 from estimators import registry
 from warehouse.api.arguments import (
     as_pairs,
     as_text,
+    checked_query,
     checked_value,
     cost_options,
     given_values,
+    plain,
     refuse_unknown,
     several,
 )
@@ -27,11 +30,13 @@ from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
 from warehouse.ask.cost_terms import asked_costs, asked_energies
 from warehouse.ask.rank import asked_ranking
-from warehouse.database.connection import kept_open
-from warehouse.database.describe import Description
+from warehouse.database.backup import back_up_before_sweep
+from warehouse.database.connection import kept_open, open_for_write
+from warehouse.database.describe import Description, usual_name
 from warehouse.database.narrow import narrow_to_stored
+from warehouse.database.paths import file_of
 from warehouse.database.recast import frame_of
-from warehouse.database.sandbox import explained
+from warehouse.database.sandbox import explained, sandboxed
 from warehouse.database.sql_text import quoted
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError
@@ -91,12 +96,16 @@ class Warehouse(DatabaseFile):
     # ---- stored rows ----
 
     def sql(self, query: str, /, **parameters: Any) -> pl.DataFrame:
-        """Return the rows of a query.
+        """Return the rows of one SELECT, as ``warehouse sql``.
+
+        The query reads the tables and views, and no file or network address. `execute` runs
+        any other statement.
 
         Parameters
         ----------
         query
-            One query over the tables and views; ``warehouse schema`` lists them.
+            One SELECT; FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as one.
+            ``warehouse schema`` lists the tables and views.
         **parameters
             Values of ``$name`` in the query. A polars frame is a table of that name.
 
@@ -109,7 +118,7 @@ class Warehouse(DatabaseFile):
         Raises
         ------
         InputError
-            If DuckDB refuses the query, or it would write.
+            If the text is not one SELECT, or DuckDB refuses it.
         DatabaseError
             If the file is missing, locked or no database.
 
@@ -137,7 +146,8 @@ class Warehouse(DatabaseFile):
         """Return a query as a DuckDB relation, which further queries can use.
 
         A relation is evaluated when its rows are read. It ends with the ``with`` block, and when a
-        method writes.
+        method writes. Relations of one thread can be joined. They write no files either: read the
+        rows as a frame with ``pl()``, which can.
 
         Parameters
         ----------
@@ -149,7 +159,7 @@ class Warehouse(DatabaseFile):
         UsageError
             Outside a ``with`` block.
         InputError
-            If DuckDB refuses the query.
+            As `sql`.
 
         Examples
         --------
@@ -158,13 +168,13 @@ class Warehouse(DatabaseFile):
         ...     layouts.filter("fits_memory").aggregate("count(*) > 0").fetchall()
         [(True,)]
         """
-        if not self._is_kept_open:
+        if not self._num_blocks:
             raise UsageError(
                 "a relation needs the file to stay open",
                 f"ask for it inside `with Warehouse({str(self.path)!r}) as warehouse:`",
             )
-        with explained(self.path):
-            return _relation(self._keep(), query, parameters)
+        with self._explained(), explained(self.path):
+            return _relation(self._of_thread(), query, parameters)
 
     def view(self, name: str, limit: int | None = None) -> pl.DataFrame:
         """Return the rows of a view or table.
@@ -172,7 +182,7 @@ class Warehouse(DatabaseFile):
         Parameters
         ----------
         name
-            Its name, as ``warehouse schema`` lists it.
+            Its name, in any spelling that ``warehouse schema`` accepts.
         limit
             Rows at most; None: all. View configuration has a row for each stored layout.
 
@@ -187,13 +197,13 @@ class Warehouse(DatabaseFile):
         3
         """
         with self._reading() as connection, explained(self.path):
-            query = "select 1 from information_schema.tables where table_name = ?"
-            if not connection.execute(query, [name]).fetchall():
+            query = "select table_name from information_schema.tables where lower(table_name) = ?"
+            found = connection.execute(query, [usual_name(checked_query(name))]).fetchone()
+            if found is None:
                 Description(connection).find(name)  # refuses an unknown name, with similar ones
                 raise InputError(f"`{name}` is no table or view", "`warehouse schema` lists them")
             rows = "" if limit is None else f" limit {checked_value('limit', limit)}"
-            found: pl.DataFrame = connection.sql(f"from {quoted(name)}{rows}").pl()
-            return found
+            return frame_of(_relation(connection, f"from {quoted(found[0])}{rows}", {}))[0]
 
     def rank(
         self,
@@ -369,7 +379,7 @@ class Warehouse(DatabaseFile):
         )
         prices = [checked_value("price", each) for each in several(price)]
         with self._reading() as connection:
-            found = asked_costs(connection, options, prices, year, all_years=all_years)
+            found = asked_costs(connection, options, prices, plain(year), all_years=all_years)
         return _run_frame(found)
 
     def energy(
@@ -837,7 +847,61 @@ class Warehouse(DatabaseFile):
             found = estimate(asked, self.path, force=force)
             if not allow_large:
                 found.refuse_too_large(self.path)
+            if found.missing_rows:
+                back_up_before_sweep(self.path)
             return run_study(self.path, asked, force=force, workers=workers, asked=found.asked)
+
+    def execute(self, statements: str, /, **parameters: Any) -> pl.DataFrame:
+        """Run any statements of DuckDB, with the rights of this program.
+
+        No sandbox surrounds them: they can change the database, read and write files. The tables of
+        the package follow from one another. Change none of them: make tables and views of your own.
+
+        Parameters
+        ----------
+        statements
+            One or more. Several are one transaction: if one fails, the database stays as it was.
+            Statements that begin or end transactions themselves are run as they are.
+        **parameters
+            Values of ``$name``. A polars frame is a table of that name.
+
+        Returns
+        -------
+        polars.DataFrame
+            The rows of the last statement: none if it returns no rows.
+
+        Raises
+        ------
+        UsageError
+            If the warehouse is read-only.
+        InputError
+            If DuckDB refuses a statement.
+
+        Examples
+        --------
+        >>> own = Warehouse(copy, writable=True)
+        >>> own.execute(
+        ...     "create table budget (model varchar, usd double);"
+        ...     "insert into budget values ($model, 5e6);"
+        ...     "from budget",
+        ...     model="gpt3",
+        ... ).rows()
+        [('gpt3', 5000000.0)]
+        >>> own.sql("select usd from budget join model using (model)").item()
+        5000000.0
+        """
+        with (
+            self._explained(),
+            self._writing("execute"),
+            open_for_write(self.path) as connection,
+            explained(self.path),
+        ):
+            try:
+                return _executed(connection, statements, parameters)
+            except duckdb.IOException as error:
+                if str(file_of(self.path)) in str(error):
+                    raise
+                raise InputError(str(error), "the database is as it was") from None
 
     def measure(
         self,
@@ -914,18 +978,42 @@ class Warehouse(DatabaseFile):
 def _relation(
     connection: DuckDBPyConnection, query: str, parameters: Mapping[str, Any]
 ) -> DuckDBPyRelation:
-    """Return the relation of a query, its frames registered as tables."""
-    narrow_to_stored(connection, query)
+    """Return the relation of one SELECT, in the sandbox of ``warehouse sql``."""
+    statement = sandboxed(connection, checked_query(query))
+    narrow_to_stored(connection, statement)
+    values = _registered(connection, parameters)
+    return connection.sql(with_values(connection, statement), params=values or None)
+
+
+def _executed(
+    connection: DuckDBPyConnection, text: str, parameters: Mapping[str, Any]
+) -> pl.DataFrame:
+    """Run statements, several as one transaction; return the rows of the last one."""
+    statements = connection.extract_statements(checked_query(text))
+    kinds = {statement.type for statement in statements}
+    is_one_transaction = len(statements) > 1 and duckdb.StatementType.TRANSACTION not in kinds
+    values = _registered(connection, parameters)
+    rows = pl.DataFrame()
+    if is_one_transaction:
+        connection.begin()
+    for statement in statements:
+        given = {name: values[name] for name in statement.named_parameters if name in values}
+        found = connection.sql(statement.query, params=given or None)
+        rows = pl.DataFrame() if found is None else frame_of(found)[0]
+    if is_one_transaction:
+        connection.commit()
+    return rows
+
+
+def _registered(connection: DuckDBPyConnection, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Make frames tables of a connection; return the other values."""
     values = {}
     for name, value in parameters.items():
         if isinstance(value, pl.DataFrame):
             connection.register(name, value)
         else:
-            values[name] = value
-    found = connection.sql(with_values(connection, query), params=values or None)
-    if found is None:  # an empty text
-        raise InputError("the query has no rows", "give a SELECT")
-    return found
+            values[name] = plain(value)
+    return values
 
 
 def _run_frame(found: RunTable) -> pl.DataFrame:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Annotated, NoReturn, cast
+from io import TextIOWrapper
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -20,10 +22,22 @@ from warehouse.cli.lazy import LazyCommand, Program
 INTERRUPTED = 130
 """Exit code that typer gives after ^C, as shells do: 128 + SIGINT."""
 
+UNFORESEEN = 70
+"""Exit code after a fault of the program: EX_SOFTWARE of sysexits.h."""
+
 _WRONG_USAGE = 2
 
-_STDOUT, _STDERR = 1, 2
-"""File numbers of the streams that a command writes to."""
+_NO_READER = 128 + getattr(signal, "SIGPIPE", 13)
+"""Exit code of a program that SIGPIPE ends: the reader of its output has gone."""
+
+_STREAMS = (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w"))
+"""Name, file number and mode of each standard stream."""
+
+_STOPPING = ("strict", "surrogateescape")
+"""Error handlers of a stream that stop at a character that its encoding lacks."""
+
+_LONGEST_FAULT = 300
+"""Characters of an unforeseen error that are shown; the file of details has all."""
 
 app = typer.Typer(
     name="warehouse",
@@ -31,7 +45,7 @@ app = typer.Typer(
     help=(
         "Evaluate whole search spaces of large-transformer training layouts and query every "
         "configuration in SQL.\n\nExit codes: 0 done, 2 wrong usage, 3 input refused, "
-        "4 checks failed, 5 database locked or damaged."
+        "4 checks failed, 5 database locked or damaged, 70 fault of the program."
     ),
     epilog="\b\nStart with:\n  warehouse quickstart",
     no_args_is_help=True,
@@ -49,12 +63,28 @@ def _show_version(is_given: bool) -> None:
         raise typer.Exit
 
 
+def _set_debug(context: typer.Context, is_debug: bool) -> None:
+    if is_debug and isinstance(context.obj, dict):  # none while a shell completes a line
+        context.obj["debug"] = True
+
+
 @app.callback()
 def _root(
+    *,
     _version: Annotated[
         bool,
         typer.Option(
             "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+    _debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug",
+            callback=_set_debug,
+            is_eager=True,
+            envvar="WAREHOUSE_DEBUG",
+            help="Show the traceback of a fault of the program.",
         ),
     ] = False,
 ) -> None:
@@ -76,6 +106,7 @@ def main() -> NoReturn:
     # products of small matrices: threads that wait for them take up to a third of a command's time
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _open_closed_streams()
+    _print_every_character()
     code = run()
     if threading.active_count() > 1:
         sys.exit(code)  # which waits for the others
@@ -87,26 +118,44 @@ def main() -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Discard what is written to a stream that the caller closed (`>&-`).
+    """Give an empty stdin, and discard what is written, where the caller closed a stream (`>&-`).
 
     Else the next file that is opened, such as the database, would get the stream's number.
     """
     if sys.stdin and sys.stdout and sys.stderr:
         return
-    while (number := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+    while (number := os.open(os.devnull, os.O_RDWR)) < len(_STREAMS):
         pass
     os.close(number)
-    for name, place in (("stdout", _STDOUT), ("stderr", _STDERR)):
+    for name, place, mode in _STREAMS:
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(place, "w", encoding="utf-8"))
+            setattr(sys, name, os.fdopen(place, mode, encoding="utf-8"))
+
+
+def _print_every_character() -> None:
+    """Write a character that the encoding of stdout lacks with its number, as JSON does.
+
+    A terminal, or PYTHONIOENCODING, may have another encoding than UTF-8.
+    """
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in _STOPPING:
+        codecs.register_error("json", _as_in_json)
+        sys.stdout.reconfigure(errors="json")
+
+
+def _as_in_json(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    import json
+
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; a user's mistake becomes a message on stderr."""
-    context: dict[str, Path] = {}
+    """Run one command and return its exit code; every error becomes a message on stderr."""
+    context: dict[str, Any] = {}
     arguments = sys.argv[1:] if arguments is None else arguments
     if (text := _not_text(arguments)) is not None:
-        sys.stderr.write(f"error: {text}\n")
+        _say(f"error: {text}")
         return _WRONG_USAGE
     received = Received()
     try:
@@ -115,24 +164,31 @@ def run(arguments: Sequence[str] | None = None) -> int:
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
-        if code == INTERRUPTED:
-            sys.stderr.write(f"{received.in_words}\n")
+        if isinstance(stop.__context__, BrokenPipeError):  # typer turns it into exit code 1
+            code = _NO_READER
+        elif code == INTERRUPTED:
+            _say(received.in_words)
             code = received.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write(f"{received.in_words}\n")
+        _say(received.in_words)
         code = received.exit_code
-    except Exception as error:
-        message = _explained(error, context.get("database"))
-        if message is None:
-            raise
-        text, code = message
+    except BaseException as error:
+        text, code = _explained(error, context) or _unforeseen(error, arguments, context)
         _flush()
-        sys.stderr.write(f"error: {text}\n")
+        _say(f"error: {text}")
     lost = _flush()
     if lost is not None and code == 0:
-        sys.stderr.write(f"error: {lost.strerror}\n")
+        if isinstance(lost, BrokenPipeError):
+            return _NO_READER
+        _say(f"error: {lost.strerror}")
         code = 1
     return code
+
+
+def _say(text: str) -> None:
+    """Write a line to stderr, if anything can be written to it."""
+    with suppress(OSError):
+        sys.stderr.write(f"{text}\n")
 
 
 def _not_text(arguments: Sequence[str]) -> str | None:
@@ -157,11 +213,14 @@ def _not_text(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _explained(error: Exception, database: Path | None) -> tuple[str, int] | None:
+def _explained(error: BaseException, context: dict[str, Any]) -> tuple[str, int] | None:
     """Return the message and exit code of an error that the user, not the program, caused."""
     from estimators.contract import RefusedError
     from warehouse.errors import LONGEST_MESSAGE, InputError, WarehouseError, shortened
+    from warehouse.files import refused_place
 
+    if isinstance(error, OSError):
+        error = refused_place(error) or error
     if isinstance(error, WarehouseError):
         text = shortened(error.message, LONGEST_MESSAGE)
         return str(WarehouseError(text, error.hint)), error.exit_code
@@ -172,21 +231,58 @@ def _explained(error: Exception, database: Path | None) -> tuple[str, int] | Non
         return f"{name}{error.strerror or error}", WarehouseError.exit_code
     duckdb = sys.modules.get("duckdb")
     if duckdb and isinstance(error, duckdb.Error):
+        from pathlib import Path
+
         from warehouse.database.failures import database_error
 
-        known = database_error(error, database or Path("the database"))
+        known = database_error(error, context.get("database") or Path("the database"))
         return str(known), known.exit_code
     return None
 
 
+def _unforeseen(
+    error: BaseException, arguments: Sequence[str], context: dict[str, Any]
+) -> tuple[str, int]:
+    """Return the message and exit code of a fault of the program; keep its traceback in a file."""
+    import tempfile
+    import traceback
+
+    from warehouse import __version__
+    from warehouse.errors import shortened
+
+    said = " ".join("".join(traceback.format_exception_only(error)).split())
+    text = f"an unforeseen fault of the program: {shortened(said, _LONGEST_FAULT)}"
+    trace = "".join(traceback.format_exception(error))
+    if context.get("debug"):
+        _say(trace.rstrip())
+        return text, UNFORESEEN
+    hint = "run it again as `warehouse --debug`, which shows the details"
+    with (
+        suppress(OSError),
+        tempfile.NamedTemporaryFile(
+            "w",
+            encoding="utf-8",
+            errors="backslashreplace",
+            prefix="warehouse-",
+            suffix=".txt",
+            delete=False,
+        ) as file,
+    ):
+        python = sys.version.partition(" ")[0]
+        file.write(f"warehouse {__version__}, Python {python} on {sys.platform}\n")
+        file.write(f"{list(arguments)}\n\n{trace}")
+        hint = f"report it with {file.name}, which has the details; stored rows stay as they are"
+    return f"{text}\nhint: {hint}", UNFORESEEN
+
+
 def _flush() -> OSError | None:
-    """Flush stdout; return the error, or None if the reader of a pipe closed it."""
+    """Flush stdout; return the error."""
     try:
         sys.stdout.flush()
     except OSError as error:
         # Python would try again at exit, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return None if isinstance(error, BrokenPipeError) else error
+        return error
     return None
 
 

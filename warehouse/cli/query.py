@@ -62,9 +62,10 @@ def query_text(query: str) -> str:
     from warehouse.errors import InputError
     from warehouse.limits import LINE_MARKS, control_character
 
-    try:
-        text = sys.stdin.read() if query == "-" else query
-        text.encode()
+    if query != "-":
+        return query  # the command line is checked already
+    try:  # whatever the terminal's encoding is
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeError:
         raise InputError("the query is not UTF-8 text") from None
     if reason := control_character(text, LINE_MARKS):

@@ -103,6 +103,7 @@ def sweep(
     if sharing.lake is not None:
         sweep_into_lake(loaded, sharing, db, other_options=others)
         return
+    from warehouse.database.backup import back_up_before_sweep
     from warehouse.sweep.estimate import estimate
     from warehouse.sweep.size_limits import LEAST_ROWS
 
@@ -112,6 +113,11 @@ def sweep(
         say(found.in_words())
     if not yes:
         found.refuse_too_large(db)
+    if found.missing_rows:
+        with working("copying the database"):
+            copy = back_up_before_sweep(db)
+        if copy is not None:
+            say(f"{copy}: the database before the sweep")
     report = run_with_progress(db, loaded, force=force, workers=workers, asked=found.asked)
     say(summary(report))
 

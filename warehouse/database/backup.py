@@ -13,6 +13,7 @@ from warehouse.database.compact import refuse_other_rows, row_counts
 from warehouse.database.connection import open_as_it_is
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import refuse_backslash
 from warehouse.files import check_target, written_whole
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ def backup(database: Path, out: Path) -> int:
     Raises
     ------
     DatabaseError
-        If the database is missing, locked or damaged, or the copy is not equal.
+        If the database is missing, locked or damaged, the copy is not equal, or DuckDB cannot open
+        a file of that name.
     InputError
         If the file cannot be written.
     """
     check_target(out)
+    refuse_backslash(out)
     with open_as_it_is(database) as connection, written_whole(out) as partial:
         rows = row_counts(connection)
         source = database.resolve()

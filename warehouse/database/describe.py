@@ -210,7 +210,7 @@ class Description:
         InputError
             If there is neither; the hint lists similar names.
         """
-        name = asked.strip().lower().replace("-", "_")
+        name = usual_name(asked)
         thing, uses = self.things.get(name), self.uses(name)
         if thing or uses:
             return thing, (meaning_of(name) if uses else None), uses
@@ -219,6 +219,11 @@ class Description:
         near = _near(name, [*self.things, *columns, *LAYERS])
         hint = f"did you mean {' or '.join(near)}?" if near else "`warehouse schema` lists them"
         raise InputError(f"`{asked}` is no table, view, macro or column", hint)
+
+
+def usual_name(asked: str) -> str:
+    """Return the name of a table, view, macro or column in the spelling of the database."""
+    return asked.strip().lower().replace("-", "_")
 
 
 def split_comment(comment: str) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from pathlib import Path
@@ -23,13 +24,35 @@ def file_of(path: Path) -> Path:
     return path.resolve() if path.is_symlink() else path.absolute()
 
 
+def is_address(path: Path) -> bool:
+    """Return whether DuckDB would read a path as something else than the name of a file."""
+    return _ADDRESS.match(str(path)) is not None or str(path) == ":memory:"
+
+
+def refuse_backslash(path: Path) -> None:
+    """Refuse a path with a backslash, unless it separates folders here.
+
+    DuckDB takes it for a slash everywhere, and would open another file.
+
+    Raises
+    ------
+    DatabaseError
+        If it has one.
+    """
+    place = str(file_of(path))
+    if os.sep == "/" and "\\" in place:
+        reason = "has a backslash, which DuckDB reads as /"
+        raise DatabaseError(f"{place}: {reason}", "name a file whose whole path has none")
+
+
 def is_database(path: Path) -> bool:
     """Return whether `path` is a DuckDB file; raise if it is something else."""
-    if _ADDRESS.match(str(path)) or str(path) == ":memory:":
+    if is_address(path):
         raise DatabaseError(
             f"{path}: is an address, not a file",
             f"{ANOTHER}; a file of this name needs its whole path",
         )
+    refuse_backslash(path)
     try:
         str(path).encode()
         mode = path.stat().st_mode

@@ -49,7 +49,6 @@ _SANDBOX = (
     "set enable_external_access = false",
     "set python_enable_replacements = false",  # a name must not mean a variable of this process
     "set max_temp_directory_size = '8GB'",
-    "set lock_configuration = true",
 )
 _DAMAGE = (
     duckdb.FatalException,
@@ -164,7 +163,7 @@ def select(
         if bound_process:
             stack.enter_context(bounded)
         connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
-        statement = _sandboxed(connection, sql)
+        statement = _locked(connection, sql)
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
         statement = timed(lambda: with_values(connection, statement))
         # Run at once: a relation would give its types first, but DuckDB would plan it twice.
@@ -211,7 +210,7 @@ def copy_to(
     with open_for_read(database) as connection, explained(database, limits, target=place):
         narrow_to_stored(connection, sql)
         connection.execute(f"set allowed_paths = [{literal(place)}]")
-        statement = _sandboxed(connection, sql)
+        statement = _locked(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             statement = timed(lambda: with_values(connection, statement))
 
@@ -243,17 +242,32 @@ def sheet_of(
     """
     with open_for_read(database) as connection, explained(database, limits):
         narrow_to_stored(connection, sql)
-        statement = _sandboxed(connection, sql)
+        statement = _locked(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             statement = timed(lambda: with_values(connection, statement))
             return timed(lambda: frame_of(connection.sql(statement).limit(most_rows), SHEET))
 
 
-def _sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """Lock the connection for good; return `sql` if it is exactly one SELECT."""
+def sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """Close files and the network to a connection; return `sql` if it is exactly one SELECT.
+
+    All connections of this process to the same database lose them, until the last one is closed.
+
+    Raises
+    ------
+    InputError
+        If the text is not one SELECT.
+    """
     for setting in _SANDBOX:
         connection.execute(setting)
     return _only_statement(connection, sql)
+
+
+def _locked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """As `sandboxed`, and lock the settings of the database for good."""
+    statement = sandboxed(connection, sql)
+    connection.execute("set lock_configuration = true")
+    return statement
 
 
 def _blocks(

@@ -360,7 +360,7 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
 
 
 def _plain(number: float) -> int | float:
-    return int(number) if number == int(number) else float(number)
+    return int(number) if float(number).is_integer() else float(number)  # not infinity
 
 
 def _in_bytes(number: float) -> str:

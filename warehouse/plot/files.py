@@ -88,23 +88,25 @@ def page(charts: Mapping[str, ChartType], title: str) -> str:
 </head>
 <body>
 {places}
-{script()}
+<script type="module">
+{bundle()}
+</script>
 {embedding(charts)}
 </body>
 </html>
 """
 
 
-def script() -> str:
-    """Return the script element with Vega, Vega-Lite and vega-embed: 1 MB, once a page."""
+def bundle() -> str:
+    """Return the script with Vega, Vega-Lite and vega-embed: 1 MB, once a page."""
     import vl_convert
 
-    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return f'<script type="module">\n{bundle}\n</script>'
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return text
 
 
 def embedding(charts: Mapping[str, ChartType]) -> str:
-    """Return the script element that draws charts into the places of a page, after `script`."""
+    """Return the script element that draws charts into the places of a page, after `bundle`."""
     specs = {f"#{name}": chart.to_dict() for name, chart in charts.items()}
     # a browser must not find the end of the script in a text
     text = json.dumps(specs).replace("</", "<\\/").replace("<!--", "<\\!--")

@@ -4,10 +4,19 @@ const { charts, run } = JSON.parse(document.getElementById("data").textContent);
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
+// The policy of the page allows no code made from text, and no style but its own.
+const options = {
+  renderer: "svg",
+  actions: false,
+  ast: true,
+  defaultStyle: false,
+  tooltip: { disableDefaultStyle: true },
+};
+
 async function draw(theme) {
   for (const [name, specs] of Object.entries(charts)) {
     const place = document.getElementById(`chart-${name}`);
-    if (place) await window.vegaEmbed(place, specs[theme], { renderer: "svg", actions: false });
+    if (place) await window.vegaEmbed(place, specs[theme], options);
   }
   document.documentElement.dataset.drawn = theme;
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from base64 import b64encode
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,12 +14,12 @@ import jinja2
 from markupsafe import Markup
 
 import warehouse
-from warehouse.plot.files import script
+from warehouse.plot.files import bundle
 from warehouse.report.charts import charts_of
 from warehouse.report.content import content_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from warehouse.plan.answer import PlanAnswer
 
@@ -63,7 +65,9 @@ def page_of(answer: PlanAnswer, command: str) -> str:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
     )
+    style, scripts = _own("page.css"), [bundle(), _own("page.js")]
     return environment.get_template("page.html.j2").render(
+        policy=_policy(style, scripts),
         content=content,
         charts=charts,
         terms=terms,
@@ -73,10 +77,26 @@ def page_of(answer: PlanAnswer, command: str) -> str:
         version=warehouse.__version__,
         command=command,
         data=Markup(_json({"charts": charts, "run": run})),
-        style=Markup(_own("page.css")),
-        script=Markup(_own("page.js")),
-        bundle=Markup(script()),
+        style=Markup(style),
+        scripts=[Markup(each) for each in scripts],
     )
+
+
+def _policy(style: str, scripts: Sequence[str]) -> str:
+    """Return the content security policy: the page's own style and scripts, and nothing else."""
+
+    def hashed(text: str) -> str:
+        return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+    parts = {
+        "default-src": "'none'",
+        "script-src": " ".join(map(hashed, scripts)),
+        "style-src": hashed(style),
+        "img-src": "data:",  # the empty icon
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items())
 
 
 def terms_of(answer: PlanAnswer) -> list[Term]:
