@@ -156,7 +156,9 @@ def _place(file: Path, name: str, value: str) -> Path:
         ) from None
 
 
-def _usual(name: str) -> Path | None:
+def _usual(name: str) -> Path | int | None:
+    if name == _BACKUPS:
+        return 0
     if name == "database":
         return usual_database()
     return _directory_of("XDG_CACHE_HOME", ".cache") if name == "cache" else None
