@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.faults.company import clock_going_back, readers
 from tests.faults.damage import damaged_file, damaged_log
 from tests.faults.phases import PHASES
+from tests.faults.torn import preload, torn
 from tests.faults.trials import Campaign, Outcome
 
 
@@ -34,7 +35,7 @@ def _alone(
     return run
 
 
-FAULTS: dict[str, Callable[[Campaign, str, int], Outcome]] = {
+FAULTS: dict[str, Callable[[Campaign, str, int], Outcome | None]] = {
     "kill": Campaign.killed,
     "full": Campaign.full,
     "limit": Campaign.limited,
@@ -42,6 +43,7 @@ FAULTS: dict[str, Callable[[Campaign, str, int], Outcome]] = {
     "file": _alone("damaged file", damaged_file),
     "log": _alone("damaged log", damaged_log),
     "readers": _alone("readers next to it", readers),
+    "torn": torn,
     "clock": _alone("clock going back", clock_going_back),
 }
 
@@ -60,6 +62,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
     parser.add_argument("--out", type=Path, help="write each trial as a line of JSON, too")
     options = parser.parse_args()
+    if "torn" in options.fault.split(","):
+        preload()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         root = Path(folder)
         os.environ.pop("WAREHOUSE_DB", None)
@@ -79,6 +83,8 @@ def run(campaign: Campaign, options: argparse.Namespace) -> list[Outcome]:
         for phase in _PHASE.get(fault) or options.phase.split(","):
             for seed in seeds:
                 outcome = FAULTS[fault](campaign, phase, seed)
+                if outcome is None:
+                    break
                 outcomes.append(outcome)
                 for lost in outcome.lost:
                     print(f"{outcome.fault}, {phase}, seed {seed}: {lost}", flush=True)

@@ -147,7 +147,7 @@ class Campaign:
             ended = running.kill_at(moment, random_.uniform(0, _JITTER_SECONDS))
             outcome.is_hit = bool(ended.signal)
             if outcome.is_hit:
-                self._judge(outcome, phase, place, log)
+                self.judge(outcome, phase, place, log)
             shutil.rmtree(place)
         return outcome
 
@@ -186,7 +186,7 @@ class Campaign:
         outcome.said = answer.err.strip().splitlines()[-2] if answer.is_refusal else answer.err
         if not (answer.is_refusal and "space" in answer.err):
             outcome.lost.append(f"exit {answer.code}: {answer.err[-600:]}")
-        self._judge(outcome, phase, place, log)
+        self.judge(outcome, phase, place, log)
 
     def limited(self, name: str, seed: int) -> Outcome:
         """Let a command make no file larger than a random size, as `ulimit -f` does."""
@@ -213,7 +213,7 @@ class Campaign:
         if outcome.is_hit and not (answer.is_refusal and "space" in answer.err):
             outcome.lost.append(f"exit {answer.code}: {answer.err[-600:]}")
         if outcome.is_hit:
-            self._judge(outcome, phase, place, log)
+            self.judge(outcome, phase, place, log)
         shutil.rmtree(place)
         return outcome
 
@@ -255,7 +255,7 @@ class Campaign:
 
     # ---- what must hold ----
 
-    def _judge(self, outcome: Outcome, phase: Phase, place: Path, log: Path) -> None:
+    def judge(self, outcome: Outcome, phase: Phase, place: Path, log: Path) -> None:
         """Check what a disturbed command left, and what the same command then makes of it."""
         usual, database = self.undisturbed(phase), place / DATABASE
 
