@@ -34,10 +34,10 @@ class DatabaseFile:
         The file; None: the one that `warehouse config` shows.
     writable
         Whether methods may write; a missing file is then created.
-    snapshot
-        Whether to read what a sweep has published while it has the database; a warning says so.
     wait
-        Seconds to wait for a database that another process has open; None: 30 to write, 0 to read.
+        Seconds to wait for a database that another process has open; None: 30 to write, 0.5 to
+        read. While that process goes on writing, a reader then gets the rows that it published
+        last; a warning says how old they are.
     """
 
     def __init__(
@@ -45,12 +45,10 @@ class DatabaseFile:
         path: str | Path | None = None,
         *,
         writable: bool = False,
-        snapshot: bool = False,
         wait: float | None = None,
     ) -> None:
         self.path = Path(path) if path is not None else settings.database()
         self.writable = writable
-        self.snapshot = snapshot
         self.wait = wait
         self._is_kept_open = False
         self._kept: DuckDBPyConnection | None = None
@@ -112,7 +110,7 @@ class DatabaseFile:
 
     def _access(self) -> AbstractContextManager[None]:
         """Return a block in which the file is opened as this warehouse says."""
-        access = access_for(self.wait, writes=self.writable, snapshot=self.snapshot, say=_warn)
+        access = access_for(self.wait, writes=self.writable, say=_warn)
         return accessing(replace(access, upgrades=self.writable))
 
     @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from warehouse.database.compact import refuse_other_rows, row_counts
-from warehouse.database.connection import open_as_it_is
+from warehouse.database.connection import open_file
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.files import check_target, written_whole
@@ -34,7 +34,7 @@ def backup(database: Path, out: Path) -> int:
         If the file cannot be written.
     """
     check_target(out)
-    with open_as_it_is(database) as connection, written_whole(out) as partial:
+    with open_file(database) as connection, written_whole(out) as partial:
         rows = row_counts(connection)
         source = database.resolve()
         try:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import duckdb
 
-from warehouse.database.access import current
 from warehouse.database.holders import holders_in_words
 from warehouse.database.log_failures import aside, log_error
 from warehouse.database.paths import ANOTHER
@@ -119,15 +118,10 @@ def damaged(path: Path, reason: str, *, is_opening: bool) -> DatabaseError:
 
 def _locked(said: str, path: Path) -> LockedError:
     holder = _HOLDER.search(said)
-    published = (
-        "read the state that a running sweep published with --snapshot, "
-        if current().may_be_snapshot
-        else ""
-    )
     return LockedError(
         f"{path}: is in use by {holders_in_words(path, int(holder[1]) if holder else None)}",
-        f"wait for it with --wait SECONDS, {published}or {ANOTHER}; `warehouse status` shows the "
-        "progress of a sweep",
+        f"wait for it with --wait SECONDS, or {ANOTHER}; `warehouse status` shows the progress of "
+        "a sweep",
     )
 
 

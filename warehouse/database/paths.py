@@ -62,6 +62,21 @@ def is_database(path: Path) -> bool:
     return True
 
 
+def refuse_missing(path: Path) -> None:
+    """Raise unless `path` is a DuckDB file.
+
+    Raises
+    ------
+    DatabaseError
+        If there is no such file, or it is something else.
+    """
+    if not is_database(path):
+        raise DatabaseError(
+            f"{path}: there is no such database",
+            "run `warehouse init` or `warehouse quickstart`, or name the file with --db",
+        )
+
+
 def _refuse_foreign_log(path: Path) -> None:
     """Raise if DuckDB would ignore the log of a database, and then overwrite it.
 

@@ -12,7 +12,7 @@ import duckdb
 
 from estimators.registry import ESTIMATORS, all_estimators
 from warehouse.database import stored_best
-from warehouse.database.connection import open_as_it_is, open_for_write
+from warehouse.database.connection import open_file, open_for_write
 from warehouse.database.deep_check import deep_check, good_spans
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
@@ -74,7 +74,7 @@ def repair(database: Path) -> RepairReport:
         If the file cannot be opened, is locked or is of another version of the package, or a table
         is damaged that cannot be made again: studies, cells, problems, measured runs or profiles.
     """
-    open_as_it_is(database).close()  # refuses a file that cannot be opened
+    open_file(database).close()  # refuses a file that cannot be opened
     file = database.resolve()
     new = file.with_name(file.name + REPAIRED)
     _remove(new)

@@ -9,7 +9,7 @@ import duckdb
 
 from estimators.registry import all_estimators
 from warehouse.database import stored_best, stored_problem
-from warehouse.database.connection import open_for_write
+from warehouse.database.connection import writing
 from warehouse.database.schema import fill_choices
 from warehouse.database.sink import transaction
 from warehouse.database.sql_text import literal, quoted
@@ -98,7 +98,7 @@ def import_facts(database: Path, folder: Path) -> ImportReport:
     for name in map(table_path, kept_tables()):
         if name not in files:
             raise InputError(f"{folder}: has no {name}", "export the folder again")
-    with open_for_write(database) as connection:
+    with writing(database) as connection:
         try:
             with transaction(connection):
                 return _take(connection, folder, files)
