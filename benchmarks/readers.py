@@ -1,8 +1,8 @@
 """Reads beside a sweep: how many are refused, how old their rows are, and what the copies cost.
 
-``python -m benchmarks.readers`` sweeps a study into a new database of a temporary folder, and reads
-it meanwhile as other processes would. The exit code is 1 if a read is refused, or does not see
-whole groups.
+``python -m benchmarks.readers`` sweeps a study into a new database of a temporary folder while
+other processes read it. The exit code is 1 if a read is refused, or sees a part of a group, or an
+older state than the read before.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import contextlib
 import io
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -24,47 +26,50 @@ QUERY = """
 select
     (select count(*) from cell) as cells,
     (select sum(num_rows) from cell) as recorded,
-    (select count(*) from training_step_result) as stored
+    (select count(*) from training_step) as stored
 """
 """A state: whole groups have as many rows as their cells record."""
 
-LOCKED = 5
-"""Exit code of a command whose database cannot be opened."""
-
 OTHERS = (
     ("status", "--json"),
-    ("rank", "--model", "llama3_8B", "--json"),
-    ("cost", "--model", "llama3_8B", "--tokens", "15T", "--json"),
+    ("rank", "--model", "gpt3_1T"),
+    ("cost", "--model", "gpt3_1T", "--tokens", "15T"),
     ("plan", "--model", "gpt3_1T", "--tokens", "1T", "--gpus", "512", "--accelerator", "H100"),
 )
-"""Commands that are tried in turn as well. The layouts of the plan are stored before the sweep."""
+"""Commands that take turns with the query. The layouts of the plan are stored before the sweep."""
 
 
 class Read(NamedTuple):
-    """One read of the cells and rows: its time, the age of the snapshot, and its state."""
+    """A read: its command, its seconds, the age of the snapshot, the state or None, the error."""
 
+    command: str
     seconds: float
     age: float | None
-    code: int
     state: tuple[int, ...] | None
+    error: str
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.readers", description=__doc__)
-    parser.add_argument("--study", default="training_step_grid")
-    parser.add_argument("--reads", type=int, default=200)
-    parser.add_argument("--sweep", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--study", default="training_step_grid", help="of estimator training_step")
+    parser.add_argument("--processes", type=int, default=4, help="processes that read")
     options = parser.parse_args()
-    if options.sweep is not None:
-        sys.stdout.write(json.dumps(swept(options.sweep, options.study)))
-        return 0
-    with tempfile.TemporaryDirectory(prefix="warehouse-") as folder:
-        return beside(Path(folder) / "w.duckdb", options.study, options.reads)
+    pool = ProcessPoolExecutor(options.processes + 1, get_context("spawn"))
+    with tempfile.TemporaryDirectory(prefix="warehouse-") as folder, pool:
+        database, end = Path(folder) / "w.duckdb", Path(folder) / "end"
+        _said(*OTHERS[-1], "--db", database)
+        reading = [pool.submit(reads, database, end) for _ in range(options.processes)]
+        try:
+            found = pool.submit(swept, database, options.study).result()
+        finally:
+            end.touch()
+        return _put([each.result() for each in reading], found)
 
 
 def swept(database: Path, name: str) -> dict[str, Any]:
     """Sweep a study; return its seconds, those of the copies, and the states that it committed."""
     from warehouse.database import connection
+    from warehouse.database.access import access_for, accessing
     from warehouse.database.snapshot import Snapshots
     from warehouse.sweep.asked import asked_study
     from warehouse.sweep.runner import run_study
@@ -77,11 +82,11 @@ def swept(database: Path, name: str) -> dict[str, Any]:
             made.append(self)
 
     done: set[int] = set()
-    study = asked_study(name, database)
-    with connection.open_for_read(database) as opened:
-        [(before,)] = opened.execute("select count(*) from cell").fetchall()
-    started = time.perf_counter()
-    with patch.object(connection, "Snapshots", Counted):
+    writer = accessing(access_for(None, writes=True))
+    with writer, patch.object(connection, "Snapshots", Counted):
+        with connection.open_for_read(database) as opened:
+            [(before,)] = opened.execute("select count(*) from cell").fetchall()
+        study, started = asked_study(name, database), time.perf_counter()
         report = run_study(database, study, on_progress=lambda _r, _a, cells, _c: done.add(cells))
     return {
         "seconds": time.perf_counter() - started,
@@ -92,72 +97,58 @@ def swept(database: Path, name: str) -> dict[str, Any]:
     }
 
 
-def beside(database: Path, study: str, number: int) -> int:
-    """Sweep in another process, read in this one, and print what came of it."""
+def reads(database: Path, end: Path) -> list[Read]:
+    """Read until `end` exists, as commands do."""
     from warehouse.database.snapshot import snapshot_path
 
-    _said(*OTHERS[-1], "--db", database)
-    sweeping = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.readers", "--study", study, "--sweep", str(database)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    reads: list[Read] = []
-    others: list[int] = []
-    while sweeping.poll() is None:
-        published = snapshot_path(database)
-        moment = None
+    found: list[Read] = []
+    while not end.exists():
+        moment, begun = None, time.time()
         with contextlib.suppress(OSError):
-            moment = published.stat().st_mtime
-        begun = time.time()
-        code, out = _said("sql", QUERY, "--json", "--db", database)
-        state = tuple(json.loads(out)[0].values()) if not code else None
+            moment = snapshot_path(database).stat().st_mtime
+        other = OTHERS[len(found) // 5 % len(OTHERS)] if len(found) % 5 == 4 else None
+        words = other or ("sql", QUERY, "--json")
+        code, out, err = _said(*words, "--db", database)
+        state = tuple(json.loads(out)[0].values()) if other is None and not code else None
         age = None if moment is None else begun - moment
-        reads.append(Read(time.time() - begun, age, code, state))
-        if len(reads) % 5 == 0:
-            words = OTHERS[len(reads) // 5 % len(OTHERS)]
-            others.append(_said(*words, "--db", database)[0])
+        found.append(Read(words[0], time.time() - begun, age, state, err if code else ""))
         time.sleep(0.2)
-    assert sweeping.stdout is not None
-    found = json.loads(sweeping.stdout.read())
-    if sweeping.returncode:
-        return sweeping.returncode
-    return _put(reads, others, found, number)
+    return found
 
 
-def _said(*words: object) -> tuple[int, str]:
+def _said(*words: object) -> tuple[int, str, str]:
     """Return the exit code of a command, and what it printed."""
     from warehouse.cli.main import run
 
-    with (
-        contextlib.redirect_stdout(io.StringIO()) as out,
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        return run([str(word) for word in words]), out.getvalue()
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        return run([str(word) for word in words]), out.getvalue(), err.getvalue()
 
 
-def _put(reads: list[Read], others: list[int], found: dict[str, Any], number: int) -> int:
-    refused = [read.code for read in reads].count(LOCKED) + others.count(LOCKED)
-    seen = [read.state for read in reads if read.state is not None]
-    halves = [s for s in seen if s[1] != s[2] or s[0] not in found["states"]]
-    backwards = [s for s, later in zip(seen, seen[1:], strict=False) if later[0] < s[0]]
-    ages = [read.age for read in reads if read.age is not None]
-    waits = [read.seconds for read in reads]
+def _put(reading: list[list[Read]], found: dict[str, Any]) -> int:
+    """Print what came of the reads; return the exit code."""
+    every = [read for process in reading for read in process]
+    seen = [[read.state for read in process if read.state] for process in reading]
+    states = {state for process in seen for state in process}
+    halves = [s for s in states if s[1] != s[2] or s[0] not in found["states"]]
+    backwards = sum(later < state for process in seen for state, later in pairwise(process))
+    refused = [read.error for read in every if read.error]
+    ages = [read.age for read in every if read.age is not None]
+    times = [read.seconds for read in every]
+    slowest = max(every, key=lambda read: read.seconds)
     share = found["copy_seconds"] / found["seconds"]
     lines = (
-        f"sweep: {found['rows']:,} rows, {found['bytes'] / 1e6:,.0f} MB, {found['seconds']:.1f} s",
-        f"reads: {len(reads)} and {len(others)} of other commands, {refused} refused",
-        f"states: {len(set(seen))} seen of {len(found['states'])}; not whole: {len(halves)}; "
-        f"older than the one before: {len(backwards)}",
-        f"age of a snapshot: median {statistics.median(ages):.1f} s, worst {max(ages):.1f} s",
-        f"time of a read: median {statistics.median(waits):.2f} s, worst {max(waits):.2f} s",
+        f"sweep: {found['rows']:,} rows, {found['bytes'] / 1e6:,.0f} MB, {found['seconds']:.0f} s",
+        f"reads: {len(every)}, of which {len(refused)} refused",
+        f"states: {len(states)} seen of {len(found['states'])}, {len(halves)} not whole, "
+        f"{backwards} older than the one before",
+        f"age of a snapshot: median {statistics.median(ages):.0f} s, worst {max(ages):.0f} s",
+        f"time of a read: median {statistics.median(times):.2f} s, worst {slowest.seconds:.2f} s "
+        f"(`warehouse {slowest.command}`)",
         f"copies: {found['copy_seconds']:.2f} s, {100 * share:.1f} % of the sweep",
     )
-    sys.stdout.write("\n".join(lines) + "\n")
-    is_enough = len(reads) >= number
-    if not is_enough:
-        sys.stderr.write(f"only {len(reads)} reads of {number}: the sweep was too short\n")
-    return int(bool(refused or halves or backwards) or not is_enough)
+    sys.stdout.write("\n".join([*lines, *refused[:3]]) + "\n")
+    return int(bool(refused or halves or backwards))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Gives typer the fields of a command's groups of options one by one, and the command whole groups.
 
-Every command that opens its database gets the options that go with it.
+Every command that opens its database gets option --wait.
 """
 
 from __future__ import annotations
@@ -43,14 +43,6 @@ def _opened(hints: Mapping[str, Any]) -> Opened | None:
     return found[0] if found else None
 
 
-def _options_of_database(opened: Opened | None) -> list[inspect.Parameter]:
-    """Return the options of every command that opens its database in this way."""
-    if opened is None:
-        return []
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return [inspect.Parameter("wait", keyword, default=None, annotation=Wait)]
-
-
 def _access(opened: Opened | None, wait: float | None) -> Access:
     """Return how a command line opens the database."""
     from warehouse.cli.common import say
@@ -86,7 +78,9 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             for field in fields(kind)
         ]
     opened = _opened(hints)
-    parameters += _options_of_database(opened)
+    if opened is not None:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("wait", keyword, default=None, annotation=Wait))
     # Every --help ends in the formats and the database.
     last = (*(field.name for field in fields(Output)), "db")
     parameters.sort(key=lambda p: last.index(p.name) + 1 if p.name in last else 0)

@@ -100,7 +100,7 @@ _DATABASE = typer.Option(
 
 
 class Opened(NamedTuple):
-    """Marks a database that a command opens: `groups.expanded` adds the options that go with it."""
+    """Marks a database that a command opens: `groups.expanded` adds option --wait."""
 
     writes: bool = False
 

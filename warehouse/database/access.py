@@ -20,7 +20,7 @@ FIRST_SECONDS = 2.0
 """Time that a process writes before it publishes the first snapshot: readers wait for the end of a
 shorter write."""
 
-READER_SECONDS = 0.5
+READER_SECONDS = 0.2
 """Time that a command or method waits for a database before it reads the snapshot of the process
 that writes to it: most writes are shorter."""
 
@@ -86,9 +86,9 @@ def access_for(
     Parameters
     ----------
     wait
-        Seconds to wait for other processes; None: 30 to write, half a second to read.
+        Seconds to wait for other processes; None: 30 to write, 0.2 to read.
     writes
-        Whether it may write. It then reads a snapshot after half a second at most: with nothing to
+        Whether it may write. It then takes a snapshot after 0.2 seconds at most: with nothing to
         write, it need not wait. Without a snapshot it waits as long as a writer.
     say
         As `Access` has it.

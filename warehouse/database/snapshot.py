@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 MOST_OF_THE_TIME = 0.05
-"""Share of a process's time that copies after the first may take together with it."""
+"""Share of a process's time that all copies may take. The first is made in any case."""
 
 SPARE_BYTES = 1 << 30
 """Disk space that stays free behind a snapshot, and as much as the database has."""
@@ -41,6 +41,9 @@ _POLL_SECONDS = 0.1
 
 _HEAD_BYTES = 3 * 4096
 """The header of the file and the two of the database, of which each checkpoint writes one."""
+
+_SHOWN_BYTES, _SHOWN_SECONDS = 300_000_000, 0.6
+"""A copy that was seen to take this long: a copy of few bytes says little about one of many."""
 
 _CHUNK_BYTES = 1 << 24
 """Bytes after which a copy ends early if the process has finished."""
@@ -66,7 +69,8 @@ class Snapshots:
         self._path = file_of(database)
         self._source: BinaryIO | None = None
         self._published: BinaryIO | None = None
-        self._head = b""
+        self._head = self._published_head = b""
+        self._size = self._bytes = 0
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._publish_often, daemon=True)
         self._begun = self._not_before = 0.0
@@ -102,38 +106,50 @@ class Snapshots:
 
     def _publish_often(self) -> None:
         while not self._end.wait(_POLL_SECONDS):
-            self.publish_if_due()
+            with suppress(OSError):
+                self.publish_if_due()
 
     def publish_if_due(self) -> None:
-        """Publish the state of the last checkpoint, unless it is too early."""
-        if time.monotonic() >= self._not_before:
-            with suppress(OSError):
-                self._publish()
+        """Publish the state of the last checkpoint, unless that is done, or it is too early.
 
-    def _publish(self) -> None:
-        """Publish unless that state is published already, or the disk is nearly full."""
+        Raises
+        ------
+        OSError
+            If the database cannot be read, or a copy not be written.
+        """
         if self._source is None:
             self._source = self._path.open("rb", buffering=0)
         head = _head_of(self._source)
-        size = os.fstat(self._source.fileno()).st_size
-        if head == self._head or shutil.disk_usage(self._path.parent).free < 2 * size + SPARE_BYTES:
+        if head != self._head:
+            # Blocks of a transaction that follows make the file longer.
+            self._head, self._size = head, os.fstat(self._source.fileno()).st_size
+        if self._head == self._published_head or not self._is_due():
             return
         started = time.monotonic()
-        self._not_before = started + FIRST_SECONDS  # if it fails
-        is_published = self._copy(self._source, head, size)
-        seconds = time.monotonic() - started
-        self.seconds += seconds
-        self._not_before = self._begun + (self.seconds + seconds) / MOST_OF_THE_TIME
-        if is_published:
-            self._head = head
+        self._not_before = started + FIRST_SECONDS
+        if self._copy(self._source):
+            self._published_head = head
+        self.seconds += time.monotonic() - started
+        self._bytes += self._size
 
-    def _copy(self, source: BinaryIO, head: bytes, size: int) -> bool:
+    def _is_due(self) -> bool:
+        now = time.monotonic()
+        a_byte = (self.seconds + _SHOWN_SECONDS) / (self._bytes + _SHOWN_BYTES)
+        seconds = self.seconds + a_byte * self._size
+        return (
+            now >= self._not_before
+            and (not self._bytes or seconds <= MOST_OF_THE_TIME * (now - self._begun))
+            and shutil.disk_usage(self._path.parent).free >= 2 * self._size + SPARE_BYTES
+        )
+
+    def _copy(self, source: BinaryIO) -> bool:
         """Copy the file; publish the copy unless a checkpoint came between, or the end."""
         moment = time.time()
         snapshot, partial = snapshot_path(self._path), _partial_path(self._path)
         target = partial.open("wb", buffering=0)
         try:
-            if not _copy_content(source, target, size, self._end) or _head_of(source) != head:
+            is_whole = _copy_content(source, target, self._size, self._end)
+            if not is_whole or _head_of(source) != self._head:
                 target.close()
                 return False
             partial.chmod(os.fstat(source.fileno()).st_mode & _READABLE)
@@ -201,9 +217,10 @@ def _head_of(file: BinaryIO) -> bytes:
 
 
 def _copy_content(source: BinaryIO, target: BinaryIO, size: int, end: threading.Event) -> bool:
-    """Copy `size` bytes and return True; return False if the file is shorter, or `end` is set.
+    """Copy `size` bytes, or fewer if the file is shorter by now; return False if `end` is set.
 
-    File systems that share blocks (XFS, Btrfs) copy none.
+    After a checkpoint DuckDB cuts free blocks off the file. File systems that share blocks (XFS,
+    Btrfs) copy none.
     """
     copy = _in_kernel if hasattr(os, "copy_file_range") else _through_memory
     done = 0
@@ -219,7 +236,7 @@ def _copy_content(source: BinaryIO, target: BinaryIO, size: int, end: threading.
             copy = _through_memory
             continue
         if not copied:
-            return False
+            break
         done += copied
     return True
 

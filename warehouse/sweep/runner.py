@@ -20,8 +20,9 @@ from estimators.contract import Cell, Relation
 from estimators.id_set import IdSet
 from estimators.search import CHUNK_CELLS
 from warehouse.database.catalog import packaged_catalog
-from warehouse.database.connection import open_for_read, open_for_write, writing
+from warehouse.database.connection import open_as_it_is, open_for_write, writing
 from warehouse.database.leading import LeadingRows
+from warehouse.database.meta import is_stamped
 from warehouse.database.pieces import BATCH_ROWS, searched
 from warehouse.database.record_batches import record_batches
 from warehouse.database.sink import (
@@ -205,7 +206,9 @@ def _all_stored(database: Path, study: Study, asked: Asked) -> tuple[int, int] |
     if not database.exists():
         return None
     seen, rows = IdSet(), 0
-    with open_for_read(database) as connection:
+    with open_as_it_is(database) as connection:
+        if not is_stamped(connection):
+            return None
         for relation in asked.estimator.relations:
             cells = asked.of(relation.name)
             while some := list(itertools.islice(cells, CHUNK_CELLS)):
