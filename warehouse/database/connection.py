@@ -217,13 +217,16 @@ def _connect(
     access = current()
     limit = access.snapshot_seconds if takes_snapshot else access.write_seconds
     silent = min(access.read_seconds, READER_SECONDS) if takes_snapshot else 0.0
-    begun, is_said = time.monotonic(), False
+    begun: float | None = None
+    is_said = False
     while True:
         try:
             return duckdb.connect(str(file_of(path)), read_only=read_only, config=CONFIG)
         except duckdb.Error as error:
             found = database_error(error, path, is_opening=True)
-            waited = time.monotonic() - begun
+            now = time.monotonic()
+            begun = now if begun is None else begun
+            waited = now - begun
             if not isinstance(found, LockedError):
                 raise found from error
             if takes_snapshot and waited >= access.read_seconds:
