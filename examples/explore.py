@@ -31,7 +31,7 @@ with app.setup:
 def _():
     _given = mo.cli_args()
     _path = _given.get("db")
-    warehouse = Warehouse(str(_path) if _path else None, snapshot="snapshot" in _given)
+    warehouse = Warehouse(str(_path) if _path else None)
     return (warehouse,)
 
 

@@ -21,6 +21,7 @@ import pytest
 from benchmarks import pages
 from tests.shells import in_shell
 from warehouse.cli.main import run
+from warehouse.database import snapshot
 from warehouse.database.file_format import CONFIG
 
 Command = Callable[..., tuple[int, str, str]]
@@ -103,6 +104,16 @@ def held(database: Path) -> Iterator[int]:
         yield holder.pid
     finally:
         holder.communicate("")
+
+
+@contextmanager
+def held_and_published(database: Path) -> Iterator[int]:
+    """As `held`, with a snapshot of what the database has, which this process publishes."""
+    copy = Path(shutil.copyfile(database, snapshot.snapshot_path(database)))
+    with copy.open("rb") as file, held(database) as pid:
+        snapshot._lock(file)
+        yield pid
+    copy.unlink()
 
 
 def build_wheel(source: Path, place: Path) -> Path:

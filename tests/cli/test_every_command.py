@@ -123,7 +123,6 @@ TOGETHER = {
     "--profile": {"--db"},
     "--mend": {"--variant"},
     "--study": {"--variant", "--estimator"},
-    "--snapshot": {"--wait"},
     "--out": {"--db"},
 }
 """Options of stored rows and of problems -> those that every command with them has, too."""

@@ -54,12 +54,11 @@ def test_a_copy_is_edited_and_kept(
     assert warehouse("explore", "--edit", "--db", empty_warehouse)[0] == 0
     assert copy.read_bytes() == (examples_directory() / "explore.py").read_bytes()
     copy.write_text("mine", encoding="utf-8")
-    code, _, err = warehouse("explore", "--edit", "--snapshot", "--db", empty_warehouse)
+    code, _, err = warehouse("explore", "--edit", "--db", empty_warehouse)
     assert (code, copy.read_text("utf-8")) == (0, "mine")
     assert "stays as it is" in err
     for command in started:
         assert command[1:5] == ["-m", "marimo", "edit", str(copy)]
-    assert ["--snapshot" in command for command in started] == [False, True]
 
 
 def test_nothing_is_started_without_a_database(

@@ -209,6 +209,4 @@ def test_a_database_that_another_process_writes_to_is_reported(
         done = program(*("plan", *QUESTION, "--gpus", 8, "--wait", 0, "--db", planned_database))
         assert done.returncode == 5
         assert f"is in use by process {pid}" in done.stderr
-        # plan writes, and has no such option
         assert "--wait SECONDS" in done.stderr
-        assert "--snapshot" not in done.stderr

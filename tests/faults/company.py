@@ -1,4 +1,4 @@
-"""Trials of a sweep next to others: readers of its snapshots, and a clock that goes back."""
+"""Trials of a sweep next to others: readers, and a clock that goes back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.faults.phases import DATABASE, PHASES, publish_every_group, replace, 
 from tests.faults.processes import Running, said, value_of
 from tests.faults.state import half_stored
 from warehouse.database import sink
-from warehouse.database.connection import open_as_it_is, snapshot_path
-from warehouse.errors import DatabaseError, LockedError
+from warehouse.database.access import access_for, accessing
+from warehouse.database.connection import open_as_it_is
 from warehouse.sweep import record
 
 if TYPE_CHECKING:
@@ -25,27 +25,24 @@ _QUERY = "select count(*) from cell"
 
 
 def readers(campaign: Campaign, outcome: Outcome) -> None:
-    """Read what a sweep publishes while it runs: whole groups, and never fewer than before."""
+    """Read while a sweep runs: no refusal, whole groups, and never fewer than before."""
     phase = PHASES["sweep"]
     usual = campaign.undisturbed(phase)
     place, end = campaign.place(phase), campaign.root / f"ended-{outcome.seed}"
     database = place / DATABASE
 
     def read() -> list[Any]:
-        counts, faults, codes = [], [], set()
+        counts, faults, refused = [], [], []
         while not end.exists():
-            try:
-                with open_as_it_is(snapshot_path(database)) as connection:
-                    counts.append(connection.execute(_QUERY).fetchall()[0][0])
-                    faults += half_stored(connection)
-            except (DatabaseError, LockedError):  # it has published nothing yet
-                time.sleep(0.01)
-                continue
-            code, out, _ = said("sql", _QUERY, "--snapshot", "--json", "--db", database)
-            codes.add(code)
-            if not code:
+            with accessing(access_for(None, writes=False)), open_as_it_is(database) as connection:
+                counts.append(connection.execute(_QUERY).fetchall()[0][0])
+                faults += half_stored(connection)
+            code, out, err = said("sql", _QUERY, "--json", "--db", database)
+            if code:
+                refused.append(err)
+            else:
                 counts.append(next(iter(json.loads(out)[0].values())))
-        return [counts, faults, sorted(codes)]
+        return [counts, faults, refused]
 
     def sweep() -> list[Any]:
         publish_every_group()
@@ -54,11 +51,14 @@ def readers(campaign: Campaign, outcome: Outcome) -> None:
     reading, sweeping = Running(read), Running(sweep)
     answer = sweeping.wait()
     end.touch()
-    counts, faults, codes = reading.wait().value
+    reads = reading.wait()
+    counts, faults, refused = reads.value or [[], [], [reads.error]]
     if answer.value is None or answer.value[0]:
         outcome.lost.append(f"the sweep: {answer}")
     outcome.is_hit, outcome.num_groups = bool(counts), len(set(counts))
-    outcome.said = f"{len(counts)} reads of {len(set(counts))} states, exit codes {codes}"
+    outcome.said = f"{len(counts)} reads of {len(set(counts))} states, {len(refused)} refused"
+    if refused:
+        outcome.lost.append(f"a read was refused: {refused[0]}")
     if counts != sorted(counts) or faults:
         outcome.lost.append(f"readers saw {counts}: {faults[:3]}")
     if value_of(lambda: whole_state(place)) != usual.after:

@@ -96,7 +96,7 @@ _NAMES = tuple(entry.name for entry in COMMANDS if entry.name not in _LEFT_OUT)
 WORDS = (
     *_NAMES,
     *("--db", "--json", "--format", "csv", "--out", "--model", "--gpus", "--tokens", "--wide"),
-    *("--columns", "--snapshot", "--wait", "--help", "--limit", "--variant", "--name", "--drop"),
+    *("--columns", "--wait", "--help", "--limit", "--variant", "--name", "--drop"),
     *("--replace", "--force", "--into-db", "--facts", "--estimator", "--strategy", "--profile"),
     *("roofline", "gpt3_1T", "training_step", "model=gpt3", "num_gpus=8", "select 1", "H100", "8"),
     *("1e12", "-", "--", "-1", "0", "x.csv", ".", "no/such", "configuration_rank", "a=b=c", "=1"),

@@ -140,7 +140,6 @@ def test_a_locked_database_names_file_and_process_in_one_line(made: Path, opener
     assert error.message.startswith(f"{made}: is in use by process {holder.pid} (`")
     assert ", writes, runs for " in error.message
     assert "--wait SECONDS" in error.hint
-    assert "--snapshot" in error.hint
     assert "--db" in error.hint
     opener(made).close()  # free again once the holder is gone
 

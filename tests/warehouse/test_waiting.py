@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from warehouse.database import holders as holders_of
-from warehouse.database.access import Access, access_for, accessing
+from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.holders import holders, holders_in_words
 from warehouse.database.leftovers import remove_leftovers
@@ -118,18 +118,13 @@ def test_this_process_is_known_by_its_command_and_age() -> None:
     assert command_of(2**22 + 1) is None
 
 
-def test_a_command_waits_to_write_and_a_reader_does_not() -> None:
-    assert access_for(None, writes=True) == Access(30, 30)
-    assert access_for(None, writes=False) == Access(30, 0)
-    assert access_for(5, writes=False, snapshot=True) == Access(5, 5, snapshot=True)
-
-
 def test_a_writer_removes_what_killed_processes_left(made: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     left = [
         *(f"new-{gone.pid}", f"new-{gone.pid}.wal", "compact", "compact.wal", "snapshot"),
         *("snapshot.partial", "progress.json", "progress.json.partial"),
+        *("repaired.snapshot", "repaired.progress.json"),
     ]
     stays = [f"new-{os.getpid()}", "kept", "new-x", "wal.kept"]
     for ending in (*left, *stays):

@@ -36,10 +36,10 @@ class DatabaseFile:
         The file; None: the one that `warehouse config` shows.
     writable
         Whether methods may write; a missing file is then created.
-    snapshot
-        Whether to read what a sweep has published while it has the database; a warning says so.
     wait
-        Seconds to wait for a database that another process has open; None: 30 to write, 0 to read.
+        Seconds to wait for a database that another process has open; None: 30 to write, 0.2 to
+        read. While that process goes on writing, a reader then gets the rows that it published
+        last; a warning says how old they are.
     """
 
     def __init__(
@@ -47,7 +47,6 @@ class DatabaseFile:
         path: str | Path | None = None,
         *,
         writable: bool = False,
-        snapshot: bool = False,
         wait: float | None = None,
     ) -> None:
         given = Path(path) if path is not None else settings.database()
@@ -55,7 +54,6 @@ class DatabaseFile:
         is_whole = given.is_absolute() or is_address(given)
         self.path = given if is_whole else working_directory() / given
         self.writable = writable
-        self.snapshot = snapshot
         self.wait = wait
         self._lock, self._writes = threading.RLock(), threading.RLock()
         self._num_blocks = 0
@@ -135,8 +133,7 @@ class DatabaseFile:
 
     def _access(self) -> AbstractContextManager[None]:
         """Return a block in which the file is opened as this warehouse says."""
-        access = access_for(self.wait, writes=self.writable, snapshot=self.snapshot, say=_warn)
-        return accessing(access)
+        return accessing(access_for(self.wait, writes=self.writable, say=_warn))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -257,9 +257,9 @@ def _stored(
 ) -> Found:
     """Calibrate and store; a name that cannot be used is refused before the fit."""
     from warehouse.calibrate.store import refuse_name
-    from warehouse.database.connection import open_for_write
+    from warehouse.database.connection import writing
 
-    with open_for_write(db) as connection:
+    with writing(db) as connection:
         refuse_name(connection, name, replace=replace)
         found = run()
         store(connection, name, found, replace=replace)

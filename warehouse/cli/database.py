@@ -46,13 +46,13 @@ def bring_up_to_date(db: Path, *, mended: bool = False, anew: bool = False) -> N
     existed = db.exists()
     found = create_missing(db)
     if found is None:
-        from warehouse.database.connection import open_for_write
+        from warehouse.database.connection import writing
         from warehouse.database.empty import contents_of
 
         # a new database starts without numpy
         with (
             working("making tables and views"),
-            open_for_write(db, mended=existed and mended and not anew) as connection,
+            writing(db, mended=existed and mended and not anew) as connection,
         ):
             if existed and anew:
                 from warehouse.database.schema import prepare
@@ -73,10 +73,8 @@ def drop(
 
     The file shrinks by as much.
     """
-    from warehouse.database.connection import open_for_read
     from warehouse.sweep.record import drop_study
 
-    open_for_read(db).close()  # refuses a missing file, where opening for write would make one
     with working("dropping rows and shrinking the file"):
         report = drop_study(db, study)
     freed = max(report.bytes_before - report.bytes_after, 0)
@@ -131,9 +129,9 @@ def compact(db: Database = DEFAULT_DATABASE) -> None:
     for the copy.
     """
     from warehouse.database.compact import compact as shrink
-    from warehouse.database.connection import open_for_read
+    from warehouse.database.paths import refuse_missing
 
-    open_for_read(db).close()  # refuses a missing file, where opening for write would make one
+    refuse_missing(db)  # opening for write would make one
     before = db.stat().st_size
     with working("shrinking the file"):
         shrink(db)

@@ -103,11 +103,11 @@ def evaluate(
         report = run(catalog=known, with_cells=False)
     else:
         from warehouse.database.catalog import load_catalog
-        from warehouse.database.connection import open_for_write
+        from warehouse.database.connection import writing
         from warehouse.evaluate.profiles import read_profiles, with_profiles
         from warehouse.sweep.record import evaluated_study, store_evaluated
 
-        with open_for_write(db) as connection:  # first, so that a lock ends the command at once
+        with writing(db) as connection:  # first, so that a lock ends the command at once
             known = defined.added_to(load_catalog(connection))
             known = with_profiles(known, lambda: read_profiles(connection), chosen, profile)
             report = run(catalog=known, with_cells=True)

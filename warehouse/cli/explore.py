@@ -40,7 +40,6 @@ def explore(
     """
     from importlib.util import find_spec
 
-    from warehouse.database.access import current
     from warehouse.database.connection import open_for_read
     from warehouse.database.resources import examples_directory
     from warehouse.errors import InputError
@@ -58,9 +57,8 @@ def explore(
     if edit:
         notebook = _copy_of(notebook)
     options = [*(["--headless"] if headless else []), *(["--port", str(port)] if port else [])]
-    given = ["--db", str(db.resolve()), *(["--snapshot"] if current().snapshot else [])]
     command = [sys.executable, "-m", "marimo", "edit" if edit else "run", str(notebook), *options]
-    code = subprocess.call([*command, "--", *given])
+    code = subprocess.call([*command, "--", "--db", str(db.resolve())])
     if code:
         raise typer.Exit(code)
 

@@ -1,6 +1,6 @@
 """Gives typer the fields of a command's groups of options one by one, and the command whole groups.
 
-Every command that opens its database gets the options that go with it.
+Every command that opens its database gets option --wait.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
-from warehouse.cli.options import Opened, Snapshot, Wait
+from warehouse.cli.options import Opened, Wait
 from warehouse.cli.output import Output
 from warehouse.database.access import access_for, accessing
 
@@ -43,30 +43,11 @@ def _opened(hints: Mapping[str, Any]) -> Opened | None:
     return found[0] if found else None
 
 
-def _options_of_database(opened: Opened | None) -> list[inspect.Parameter]:
-    """Return the options of every command that opens its database in this way."""
-    options: dict[str, tuple[Any, Any]] = {}
-    if opened is not None:
-        options["wait"] = (Wait, None)
-        if opened.may_be_snapshot:
-            options["snapshot"] = (Snapshot, False)
-    return [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
-        for name, (annotation, default) in options.items()
-    ]
-
-
-def _access(opened: Opened | None, wait: float | None, *, snapshot: bool) -> Access:
+def _access(opened: Opened | None, wait: float | None) -> Access:
     """Return how a command line opens the database."""
     from warehouse.cli.common import say
 
-    writes = opened is not None and opened.writes
-    may_be_snapshot = opened is None or opened.may_be_snapshot
-    return access_for(
-        wait, writes=writes, snapshot=snapshot, may_be_snapshot=may_be_snapshot, say=say
-    )
+    return access_for(wait, writes=opened is not None and opened.writes, say=say)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -97,7 +78,9 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
             for field in fields(kind)
         ]
     opened = _opened(hints)
-    parameters += _options_of_database(opened)
+    if opened is not None:
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("wait", keyword, default=None, annotation=Wait))
     # Every --help ends in the formats and the database.
     last = (*(field.name for field in fields(Output)), "db")
     parameters.sort(key=lambda p: last.index(p.name) + 1 if p.name in last else 0)
@@ -110,10 +93,10 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         from warehouse.database.source import seen_once
 
         _refuse_overwriting(values)
-        wait, snapshot = values.pop("wait", None), values.pop("snapshot", False)
+        wait = values.pop("wait", None)
         for name, (kind, members) in groups.items():
             values[name] = kind(**{member: values.pop(member) for member in members})
-        with accessing(_access(opened, wait, snapshot=snapshot)), seen_once():
+        with accessing(_access(opened, wait)), seen_once():
             command(**values)
 
     # typer reads these two; by `__wrapped__` it would find the command itself.

@@ -179,7 +179,7 @@ def operations(
     is stored without --into-db.
     """
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
-    from warehouse.database.connection import open_for_write
+    from warehouse.database.connection import writing
 
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)
@@ -193,7 +193,7 @@ def operations(
         configurations = _described(chosen, {**values, **source.settings()}, source, known, mends)
     cells = break_down(chosen, configurations, mends, known)
     if into_db:
-        with open_for_write(db) as connection:
+        with writing(db) as connection:
             study, new = store_breakdown(connection, chosen, cells, mends)
         say(f'{db}: {count(len(cells), "cell")} in study "{study}", {new:,} of them new')
     columns, rows = breakdown(chosen, cells)

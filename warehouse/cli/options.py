@@ -17,7 +17,7 @@ import typer
 
 from warehouse import settings
 from warehouse.cli import completion
-from warehouse.database.access import WRITER_SECONDS
+from warehouse.database.access import READER_SECONDS, WRITER_SECONDS
 from warehouse.numbers import Number
 
 if TYPE_CHECKING:
@@ -100,19 +100,16 @@ _DATABASE = typer.Option(
 
 
 class Opened(NamedTuple):
-    """Marks a database that a command opens: `groups.expanded` adds the options that go with it."""
+    """Marks a database that a command opens: `groups.expanded` adds option --wait."""
 
     writes: bool = False
-    may_be_snapshot: bool = False
 
 
 DatabasePath = Annotated[Path, _DATABASE]
 """A database that is named, but not opened."""
 Database = Annotated[Path, _DATABASE, Opened(writes=True)]
 """A database that the command writes to, or may write to."""
-WatchedDatabase = Annotated[Path, _DATABASE, Opened()]
-"""A database that the command reads as it is now, or not at all."""
-ReadDatabase = Annotated[Path, _DATABASE, Opened(may_be_snapshot=True)]
+ReadDatabase = Annotated[Path, _DATABASE, Opened()]
 """A database that the command only reads."""
 
 Wait = Annotated[
@@ -121,15 +118,9 @@ Wait = Annotated[
         "--wait",
         "Wait this long for a database that another process has open.",
         metavar="SECONDS",
-        show_default=f"{WRITER_SECONDS:g} to write, 0 to read",
+        show_default=f"{WRITER_SECONDS:g} to write, {READER_SECONDS:g} to read",
         envvar="WAREHOUSE_WAIT",
         least=0,
-    ),
-]
-Snapshot = Annotated[
-    bool,
-    typer.Option(
-        "--snapshot", help="While a sweep has the database, read the rows published so far."
     ),
 ]
 Variant = Annotated[

@@ -13,9 +13,9 @@ from warehouse.cli.common import put_for_people, say
 from warehouse.cli.display import shown_width
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
-    Database,
     EstimatorName,
     ProblemFilters,
+    ReadDatabase,
     StudyName,
     Tokens,
     Variant,
@@ -101,7 +101,7 @@ def plot(
     show_sql: Annotated[
         bool, typer.Option("--show-sql", help="Print the query behind the picture.")
     ] = False,
-    db: Database = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Draw a picture of stored rows, or list the plots.
 

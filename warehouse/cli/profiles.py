@@ -46,10 +46,11 @@ def profiles(
 
 def _drop(db: Path, name: str) -> None:
     from warehouse.calibrate.store import drop_profile
-    from warehouse.database.connection import open_for_read, open_for_write
+    from warehouse.database.connection import writing
+    from warehouse.database.paths import refuse_missing
 
-    open_for_read(db).close()  # refuses a missing file, where opening for write would make one
-    with open_for_write(db) as connection:
+    refuse_missing(db)  # opening for write would make one
+    with writing(db) as connection:
         dropped = drop_profile(connection, name)
     say(f"dropped profile {name}: {count(dropped.constants, 'constant')}")
     if dropped.rows:

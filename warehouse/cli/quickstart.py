@@ -74,10 +74,10 @@ def _evaluate_published(db: Path) -> None:
     from estimators import registry
     from warehouse.calibrate.references import MEASUREMENTS
     from warehouse.database.catalog import load_catalog
-    from warehouse.database.connection import open_for_write
+    from warehouse.database.connection import writing
     from warehouse.measure.published import store_published
 
-    with open_for_write(db) as connection:
+    with writing(db) as connection:
         catalog = load_catalog(connection)
         for name in registry.with_capability("takes_published_steps"):
             report = store_published(connection, registry.get(name), catalog)

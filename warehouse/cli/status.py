@@ -16,7 +16,7 @@ from warehouse.cli.common import (
     records,
     say,
 )
-from warehouse.cli.options import DEFAULT_DATABASE, WatchedDatabase
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
@@ -71,7 +71,7 @@ def status(
     ] = None,
     *,
     output: Output,
-    db: WatchedDatabase = DEFAULT_DATABASE,
+    db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show what is stored, and how far a running sweep is.
 
@@ -79,28 +79,27 @@ def status(
     figures come from the sweep's progress file. CSV has the studies alone. Superseded rows are
     those that a newer version of their estimator replaced: no view shows them.
     """
-    from warehouse.errors import DatabaseError
     from warehouse.sweep.progress import read_progress
 
     if study is not None:
         _put_study(db, study, output)
         return
-    try:
-        _put_stored(db, output)  # if the database can be read, no sweep has it
-    except DatabaseError:
-        progress = read_progress(db)
-        if progress is None:
-            raise
+    progress = read_progress(db)
+    if progress is None:
+        _put_stored(db, output)
+    else:
         _put_progress(db, progress, output)
 
 
 def _put_stored(db: Path, output: Output) -> None:
-    from warehouse.database.connection import open_for_read
+    from warehouse.database.connection import is_snapshot, open_for_read
     from warehouse.database.facts import folder_of, is_folder, read_facts
     from warehouse.database.leftovers import leftovers
 
     with open_for_read(db) as connection:
-        left = leftovers(db.resolve())  # without a process: this one reads, so no other writes
+        is_written = is_snapshot(connection, db)
+        # without a process: this one reads the file, so no other writes
+        left = {} if is_written else leftovers(db.resolve())
         studies = fetched(connection, _STUDIES)
         relations = fetched(connection, _RELATIONS)
     size, folder = db.stat().st_size, folder_of(db)
@@ -115,8 +114,9 @@ def _put_stored(db: Path, output: Output) -> None:
         "relations": records(relations),
     }
     if not output.is_json:
+        running = "" if is_written else ", no sweep is running"
         facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
-        say(f"{db}: {size / 1e6:,.1f} MB, no sweep is running{facts}")
+        say(f"{db}: {size / 1e6:,.1f} MB{running}{facts}")
     if left and not output.is_json:
         say(
             f"{db}: a command that was killed left {', '.join(path.name for path in left)}"

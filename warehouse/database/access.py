@@ -1,4 +1,4 @@
-"""How the database is opened in a block: how long to wait for a lock, and what to read.
+"""How the database is opened in a block: how long to wait for other processes.
 
 A command or a call of `Warehouse` decides it once; other modules only open the file.
 """
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 WRITER_SECONDS = 30.0
 """Time that a command or method waits for a database that it writes to."""
 
+FIRST_SECONDS = 2.0
+"""Time that a process writes before it publishes the first snapshot: readers wait for the end of a
+shorter write."""
+
+READER_SECONDS = 0.2
+"""Time that a command or method waits for a database before it reads the snapshot of the process
+that writes to it: most writes are shorter."""
+
+SNAPSHOT_SECONDS = FIRST_SECONDS + 3.0
+"""Time that it waits where there is no snapshot: that process publishes the first one earlier."""
+
 
 def _say_nothing(_: str) -> None:
     pass
@@ -27,20 +38,19 @@ class Access:
 
     Attributes
     ----------
-    write_seconds, read_seconds
-        Time to wait for a lock of another process, to write and to read.
-    snapshot
-        Whether a reader takes the last published snapshot while a sweep has the database.
-    may_be_snapshot
-        Whether the user could have chosen that: only then a hint names the option.
+    write_seconds
+        Time to wait for a lock of another process, to write.
+    read_seconds
+        Time after which a reader takes a snapshot.
+    snapshot_seconds
+        Time after which a reader that has found no snapshot gives up.
     say
         Called with a line for the user: that a lock is waited for, or a snapshot is read.
     """
 
     write_seconds: float = 0.0
     read_seconds: float = 0.0
-    snapshot: bool = False
-    may_be_snapshot: bool = True
+    snapshot_seconds: float = 0.0
     say: Callable[[str], None] = _say_nothing
 
 
@@ -64,24 +74,22 @@ def accessing(access: Access) -> Iterator[None]:
 
 
 def access_for(
-    wait: float | None,
-    *,
-    writes: bool,
-    snapshot: bool = False,
-    may_be_snapshot: bool = True,
-    say: Callable[[str], None] = _say_nothing,
+    wait: float | None, *, writes: bool, say: Callable[[str], None] = _say_nothing
 ) -> Access:
     """Return the access of a command or method.
 
     Parameters
     ----------
     wait
-        Seconds to wait for a lock; None: those of a writer to write, none to read.
+        Seconds to wait for other processes; None: 30 to write, 0.2 to read.
     writes
-        Whether it may write. It then waits as long as a writer even where it only reads.
-    snapshot, may_be_snapshot, say
-        As `Access` has them.
+        Whether it may write. It then takes a snapshot after 0.2 seconds at most: with nothing to
+        write, it need not wait. Without a snapshot it waits as long as a writer.
+    say
+        As `Access` has it.
     """
     to_write = WRITER_SECONDS if wait is None else wait
-    to_read = to_write if writes else wait or 0.0
-    return Access(to_write, to_read, snapshot, may_be_snapshot, say)
+    to_read = READER_SECONDS if wait is None else wait
+    if writes:
+        return Access(to_write, min(to_read, READER_SECONDS), to_write, say)
+    return Access(to_write, to_read, SNAPSHOT_SECONDS if wait is None else wait, say)

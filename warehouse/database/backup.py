@@ -10,7 +10,7 @@ import duckdb
 
 from warehouse import settings
 from warehouse.database.compact import refuse_other_rows, row_counts
-from warehouse.database.connection import open_as_it_is
+from warehouse.database.connection import open_file
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.database.paths import refuse_backslash
@@ -38,7 +38,7 @@ def backup(database: Path, out: Path) -> int:
     """
     check_target(out)
     refuse_backslash(out)
-    with open_as_it_is(database) as connection, written_whole(out) as partial:
+    with open_file(database) as connection, written_whole(out) as partial:
         rows = row_counts(connection)
         source = database.resolve()
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from warehouse.database.access import current
-from warehouse.database.connection import open_for_write
+from warehouse.database.connection import writing
 from warehouse.database.file_format import CONFIG, STORAGE_VERSION
 from warehouse.database.leftovers import COMPACTED
 from warehouse.database.sql_text import literal, quoted
@@ -41,7 +41,7 @@ def compact(database: Path, *, done: str = "") -> None:
     target = database.resolve()  # a symbolic link stays one
     copy = target.with_name(target.name + COMPACTED)
     try:
-        with open_for_write(database) as connection:
+        with writing(database) as connection:
             connection.execute("checkpoint")
             if free_bytes(connection) < MIN_FREE_BYTES:
                 return

@@ -11,20 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from warehouse.database.access import current
-from warehouse.database.facts import folder_of, is_folder, last_outcome, rebuild_command
+from warehouse.database.access import READER_SECONDS, WRITER_SECONDS, current
+from warehouse.database.facts import folder_of, last_outcome, rebuild_command
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
-from warehouse.database.leftovers import SNAPSHOT, remove_leftovers
-from warehouse.database.meta import is_stamped, last_fact
+from warehouse.database.holders import duration, writer_in_words
+from warehouse.database.leftovers import remove_leftovers
+from warehouse.database.meta import is_stamped, last_fact, path_of
 from warehouse.database.new_file import create_missing
-from warehouse.database.paths import ANOTHER, file_of, is_database
+from warehouse.database.paths import file_of, refuse_missing
+from warehouse.database.snapshot import Snapshots, is_being_copied, is_published, snapshot_path
 from warehouse.errors import DatabaseError, LockedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _POLL_SECONDS = 0.1
+
+_SAID: set[tuple[Path, float]] = set()
+"""Snapshots that this process has named, each with its time."""
 
 
 @dataclass
@@ -108,6 +113,21 @@ def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnec
     return connection
 
 
+@contextmanager
+def writing(path: Path, *, mended: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield the only connection that may write; publish snapshots for readers if it stays open.
+
+    A snapshot has the state of the last checkpoint. The parameters and the errors are those of
+    `open_for_write`.
+    """
+    snapshots = Snapshots(path)
+    try:
+        with open_for_write(path, mended=mended) as connection, snapshots:
+            yield connection
+    finally:
+        snapshots.close()
+
+
 def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     """Return a read-only connection to the database at `path`; use it with `with`.
 
@@ -127,16 +147,12 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
 
 
 def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
-    try:
-        connection = open_as_it_is(path)
-    except LockedError as error:
-        if not current().snapshot:
-            raise
-        return _open_snapshot(path, error)
+    connection = open_as_it_is(path)
     try:
         if is_stamped(connection) or _is_current(connection):
             _warn_of_lacking_facts(connection, path)
             return connection
+        of_snapshot = is_snapshot(connection, path)
     except duckdb.Error as error:
         connection.close()
         raise database_error(error, path) from error
@@ -144,6 +160,11 @@ def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         connection.close()
         raise
     connection.close()
+    if of_snapshot:
+        raise DatabaseError(
+            f"{path}: another version of this package writes to it",
+            "ask with that version, or wait for its end with --wait SECONDS",
+        )
     raise DatabaseError(
         f"{path}: was made by another version of this package, and reading changes nothing",
         f"`{rebuild_command(path)}` makes it again with this version, from its facts",
@@ -154,43 +175,17 @@ def _warn_of_lacking_facts(connection: duckdb.DuckDBPyConnection, path: Path) ->
     """Say that a database is older than its folder of facts, as one without its log is."""
     name, number, _ = last_fact(connection)
     last = last_outcome(folder_of(path))
-    if last is not None and last[0] == name and last[1] > number:
+    is_older = last is not None and last[0] == name and last[1] > number
+    if is_older and not is_snapshot(connection, path):
         current().say(
             f"warning: {path}: lacks facts that {folder_of(path).name} has\n"
             f"hint: `{rebuild_command(path)}` stores them"
         )
 
 
-def _open_snapshot(path: Path, error: LockedError) -> duckdb.DuckDBPyConnection:
-    """Return a read-only connection to the snapshot that a sweep into a database published."""
-    snapshot = snapshot_path(path)
-    try:
-        published = time.localtime(snapshot.stat().st_mtime)
-        connection = _connect(snapshot, read_only=True)
-    except OSError:
-        raise LockedError(
-            error.message,
-            "it has published no snapshot yet: a large sweep does between its transactions of "
-            "eight million rows or more; "
-            f"wait for it with --wait SECONDS, or {ANOTHER}",
-        ) from None
-    if not (is_stamped(connection) or _is_current(connection)):
-        connection.close()
-        raise DatabaseError(
-            f"{snapshot}: was published by another version of this package",
-            "ask with that version, or wait for the end of the sweep with --wait SECONDS",
-        )
-    current().say(
-        f"{path}: a sweep has it; this is what it had stored at "
-        f"{time.strftime('%H:%M:%S', published)} ({snapshot.name})"
-    )
-    return connection
-
-
-def snapshot_path(database: Path) -> Path:
-    """Return the path of the snapshot that a sweep into `database` publishes."""
-    file = file_of(database)
-    return file.with_name(file.name + SNAPSHOT)
+def is_snapshot(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Return whether a reader of the database at `path` was given a snapshot of it."""
+    return path_of(connection) == str(snapshot_path(path))
 
 
 def _is_current(connection: duckdb.DuckDBPyConnection) -> bool:
@@ -203,41 +198,79 @@ def _is_current(connection: duckdb.DuckDBPyConnection) -> bool:
 def open_as_it_is(path: Path) -> duckdb.DuckDBPyConnection:
     """Return a read-only connection to a database of any version; use it with `with`.
 
+    While another process writes to the file, it is one to the snapshot that this process published.
+
     Raises
     ------
     DatabaseError
         If there is no such file, or it is locked, damaged or foreign.
     """
-    path = Path(path)
-    if not is_database(path):
-        makes_again = f"`{rebuild_command(path)}` makes it again from {folder_of(path).name}"
-        begins = "run `warehouse init` or `warehouse quickstart`, or name the file with --db"
-        raise DatabaseError(
-            f"{path}: there is no such database",
-            makes_again if is_folder(folder_of(path)) else begins,
-        )
+    refuse_missing(path)
+    return _connect(path, read_only=True, takes_snapshot=True)
+
+
+def open_file(path: Path) -> duckdb.DuckDBPyConnection:
+    """Return a connection as `open_as_it_is`, to the file itself and never to a snapshot."""
+    refuse_missing(path)
     return _connect(path, read_only=True)
 
 
-def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    """Open a file, and wait for a lock of another process as long as the access says."""
+def _connect(
+    path: Path, *, read_only: bool, takes_snapshot: bool = False
+) -> duckdb.DuckDBPyConnection:
+    """Open a file, and wait for a lock of another process as long as the access says.
+
+    Parameters
+    ----------
+    takes_snapshot
+        Whether to open the snapshot that this process has published, if there is one.
+    """
     access = current()
-    seconds = access.read_seconds if read_only else access.write_seconds
-    until: float | None = None
+    limit = access.snapshot_seconds if takes_snapshot else access.write_seconds
+    silent = min(access.read_seconds, READER_SECONDS) if takes_snapshot else 0.0
+    begun: float | None = None
+    is_said = False
     while True:
         try:
             return duckdb.connect(str(file_of(path)), read_only=read_only, config=CONFIG)
         except duckdb.Error as error:
             found = database_error(error, path, is_opening=True)
-            if not isinstance(found, LockedError) or seconds <= 0:
-                raise found from error
             now = time.monotonic()
-            if until is None:
-                until = now + seconds
-                access.say(f"{found.message}; waiting for it, {seconds:g} s at most")
-            elif now >= until:
+            begun = now if begun is None else begun
+            waited = now - begun
+            if not isinstance(found, LockedError):
                 raise found from error
-        time.sleep(min(_POLL_SECONDS, max(0.0, until - now)))
+            if takes_snapshot and waited >= access.read_seconds:
+                opened = _open_snapshot(path)
+                if opened is not None:
+                    return opened
+                if limit and is_being_copied(path):
+                    limit = max(limit, WRITER_SECONDS)
+            if waited >= limit:
+                raise found from error
+        if not is_said and waited >= silent:
+            access.say(f"{found.message}; waiting for it, {limit:g} s at most")
+            is_said = True
+        time.sleep(min(_POLL_SECONDS, limit - waited))
+
+
+def _open_snapshot(path: Path) -> duckdb.DuckDBPyConnection | None:
+    """Return a read-only connection to the snapshot of a database, or None where there is none."""
+    snapshot = snapshot_path(path)
+    try:
+        if not is_published(snapshot):
+            return None
+        moment = snapshot.stat().st_mtime
+        connection = duckdb.connect(str(snapshot), read_only=True, config=CONFIG)
+    except (OSError, duckdb.Error):  # the writer has just ended, and has removed it
+        return None
+    if (snapshot, moment) not in _SAID:
+        _SAID.add((snapshot, moment))
+        age = duration(max(time.time() - moment, 1.0))
+        current().say(
+            f"{path}: {writer_in_words(path)} writes to it; these are its rows of {age} ago"
+        )
+    return connection
 
 
 def rows_as_dicts(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from warehouse.database.access import current
 from warehouse.database.facts import folder_of, is_folder, rebuild_command
 from warehouse.database.holders import holders_in_words
 from warehouse.database.paths import ANOTHER
@@ -117,15 +116,10 @@ def unreadable(path: Path, reason: str) -> DatabaseError:
 
 def _locked(said: str, path: Path) -> LockedError:
     holder = _HOLDER.search(said)
-    published = (
-        "read the state that a running sweep published with --snapshot, "
-        if current().may_be_snapshot
-        else ""
-    )
     return LockedError(
         f"{path}: is in use by {holders_in_words(path, int(holder[1]) if holder else None)}",
-        f"wait for it with --wait SECONDS, {published}or {ANOTHER}; `warehouse status` shows the "
-        "progress of a sweep",
+        f"wait for it with --wait SECONDS, or {ANOTHER}; `warehouse status` shows the progress of "
+        "a sweep",
     )
 
 

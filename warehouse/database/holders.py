@@ -64,11 +64,21 @@ def _in_words(holder: Holder) -> str:
     if holder.writes is not None:
         details.append("writes" if holder.writes else "reads")
     if age is not None:
-        details.append(f"runs for {_duration(age)}")
+        details.append(f"runs for {duration(age)}")
     return f"process {holder.pid}" + (f" ({', '.join(details)})" if details else "")
 
 
-def _duration(seconds: float) -> str:
+def writer_in_words(path: Path) -> str:
+    """Return the process that writes to the file, with its command."""
+    for holder in holders(path):
+        if holder.writes:
+            command = command_of(holder.pid)
+            return f"`{command}` (process {holder.pid})" if command else f"process {holder.pid}"
+    return "another process"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its largest whole unit, such as "3 hours"."""
     for unit, size in _UNITS:
         if seconds >= size or size == 1:
             number = int(seconds // size)

@@ -28,8 +28,9 @@ def leftovers(database: Path) -> dict[Path, int]:
     Call it while this process has the database open: then none writes to it, shrinks it or
     publishes a snapshot. New files of processes that still run are left out.
     """
-    endings = (COMPACTED, f"{COMPACTED}.wal", REBUILT, f"{REBUILT}.wal", SNAPSHOT, PROGRESS)
-    own = [*endings, SNAPSHOT + PARTIAL, PROGRESS + PARTIAL]
+    own = [COMPACTED, f"{COMPACTED}.wal", REBUILT, f"{REBUILT}.wal"]
+    published = (SNAPSHOT, PROGRESS, SNAPSHOT + PARTIAL, PROGRESS + PARTIAL)
+    own += [of + ending for of in ("", REBUILT) for ending in published]
     paths = [*(database.with_name(database.name + ending) for ending in own), *_abandoned(database)]
     found = {}
     for path in paths:

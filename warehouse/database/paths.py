@@ -7,6 +7,7 @@ import re
 import stat
 from pathlib import Path
 
+from warehouse.database.facts import folder_of, is_folder, rebuild_command
 from warehouse.errors import DatabaseError
 
 ANOTHER = "name another file with --db"
@@ -72,3 +73,20 @@ def is_database(path: Path) -> bool:
     if header[_MAGIC_AT:] != _MAGIC:
         raise DatabaseError(f"{path}: is not a DuckDB database", f"move it away, or {ANOTHER}")
     return True
+
+
+def refuse_missing(path: Path) -> None:
+    """Raise unless `path` is a DuckDB file.
+
+    Raises
+    ------
+    DatabaseError
+        If there is no such file, or it is something else.
+    """
+    if not is_database(path):
+        makes_again = f"`{rebuild_command(path)}` makes it again from {folder_of(path).name}"
+        begins = "run `warehouse init` or `warehouse quickstart`, or name the file with --db"
+        raise DatabaseError(
+            f"{path}: there is no such database",
+            makes_again if is_folder(folder_of(path)) else begins,
+        )

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
-from warehouse.database.connection import open_for_write
+from warehouse.database.connection import writing
 from warehouse.database.pieces import BATCH_ROWS
 from warehouse.database.record_batches import schema_of
 from warehouse.database.sink import DuckDBSink, commit_groups
@@ -94,7 +94,7 @@ def collect(database: Path, folder: Path) -> CollectReport:
     if not studies:
         raise InputError(f"{folder}: has no study", "start one with `warehouse sweep --lake`")
     planned = [(study, plan(study, packaged_catalog()).cells) for study in studies]
-    with open_for_write(database) as connection:
+    with writing(database) as connection:
         done = [_collect_study(connection, lake, study, cells) for study, cells in planned]
     known = {cell.id for _, cells in planned for cell, _ in cells}
     return CollectReport(done, len(lake.cells() - known))
@@ -122,6 +122,7 @@ def _collect_study(
         own = [(cell, rows) for cell, rows in sound if cell.relation == relation.name]
         for group in commit_groups(own, COMMIT_ROWS):
             sink.store(estimator, relation, group, _batches(lake, estimator, relation, group))
+            connection.execute("checkpoint")  # for readers: a snapshot has no log
     return Collected(
         study.name,
         cells=len(sound),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warehouse.database.catalog import load_catalog
-from warehouse.database.connection import open_for_write
+from warehouse.database.connection import writing
 from warehouse.database.kept import keep_view
 from warehouse.database.narrow import narrow_to
 from warehouse.database.sql_text import literal
@@ -113,7 +113,7 @@ def measure_runs(
     if isinstance(source, Path):
         check_source(source)  # before the database is made
     defined = every_definition(database, catalog)
-    with open_for_write(database) as connection:
+    with writing(database) as connection:
         refuse_name(connection, name, replaces=replaces)
         known = defined.added_to(load_catalog(connection))
         stored = partial(read_profiles, connection)

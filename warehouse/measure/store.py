@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.calibrate.published import published_tables
 from warehouse.database.compact import compact
-from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.connection import writing
 from warehouse.database.facts import MEASUREMENT
+from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record, record_removal
 from warehouse.database.sink import arrow_table, registered, transaction
 from warehouse.errors import InputError
@@ -88,18 +89,20 @@ def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
     ------
     InputError
         If there are none of that name; nothing is written.
+    DatabaseError
+        If there is no database.
     """
-    with open_for_read(database) as connection:
-        runs = _count(connection, name)
-        query = "select distinct reference from measurement order by 1"
-        known = [reference for (reference,) in connection.execute(query).fetchall()]
-    if not runs:
-        raise InputError(
-            f"`--drop` {name}: no measurements of that name are in {database}",
-            f"known: {', '.join(known) or 'none is stored'}",
-        )
+    refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size
-    with open_for_write(database) as connection, transaction(connection):
+    with writing(database) as connection, transaction(connection):
+        runs = _count(connection, name)
+        if not runs:
+            query = "select distinct reference from measurement order by 1"
+            known = [reference for (reference,) in connection.execute(query).fetchall()]
+            raise InputError(
+                f"`--drop` {name}: no measurements of that name are in {database}",
+                f"known: {', '.join(known) or 'none is stored'}",
+            )
         connection.execute("delete from measurement where reference = ?", [name])
         sizes = delete_study(connection, MEASURE + name)
         record_removal(connection, MEASUREMENT, name)

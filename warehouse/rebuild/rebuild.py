@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from warehouse.database.connection import open_as_it_is, open_for_write
+from warehouse.database.connection import open_file, open_for_write
 from warehouse.database.facts import COMMITTED, folder_of, is_folder, read_facts
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
@@ -159,7 +159,7 @@ def _former(database: Path) -> Iterator[_Former]:
     """Yield the database that is replaced, attached for reading where it can be opened."""
     former = _Former()
     try:
-        open_as_it_is(database).close()
+        open_file(database).close()
     except LockedError:
         raise
     except DatabaseError as error:

@@ -16,8 +16,9 @@ from estimators import registry
 from estimators.contract import Cell, variant_name
 from warehouse.database import stored_best
 from warehouse.database.compact import MIN_FREE_BYTES, compact, free_bytes
-from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.connection import writing
 from warehouse.database.facts import STUDY
+from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record, record_removal
 from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
@@ -54,6 +55,20 @@ def register_study(
         if "spaces" in study.definition:
             record(connection, STUDY, study.name)
     return True
+
+
+def is_recorded(
+    connection: duckdb.DuckDBPyConnection, study: Study, cells: IdSet, num_rows: int
+) -> bool:
+    """Return whether a study is stored with this definition and exactly these cells."""
+    known = connection.execute(
+        "select definition, num_cells, num_rows from study where study = ?", [study.name]
+    ).fetchall()
+    if known != [(_definition(study), len(cells), num_rows)]:
+        return False
+    query = "select cell_id from study_cell where study = ? order by cell_id"
+    found = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
+    return list(found) == list(cells.ids())
 
 
 def begin_study(
@@ -212,14 +227,15 @@ def drop_study(database: Path, name: str) -> DropReport:
     ------
     InputError
         If there is no study of that name, or several, or if measurements need its rows.
+    DatabaseError
+        If there is no database.
     """
-    with open_for_read(database) as connection:
+    refuse_missing(database)  # opening for write would make one
+    before = database.stat().st_size
+    with writing(database) as connection:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
         name = find_study(name, studies) or name
         _refuse_to_drop(connection, name, database)
-    before = database.stat().st_size
-    with open_for_write(database) as connection:
-        _refuse_to_drop(connection, name, database)  # another process may have been faster
         sizes = delete_study(connection, name)
     compact(database, done=dropped_in_words(f"study {name}", sizes))
     return DropReport(name, len(sizes), sum(sizes), before, database.stat().st_size)

@@ -20,19 +20,26 @@ from estimators.contract import Cell, Relation
 from estimators.id_set import IdSet
 from estimators.search import CHUNK_CELLS
 from warehouse.database.catalog import packaged_catalog
-from warehouse.database.connection import open_for_write
+from warehouse.database.connection import open_as_it_is, open_for_write, writing
 from warehouse.database.leading import LeadingRows
+from warehouse.database.meta import is_stamped
 from warehouse.database.pieces import BATCH_ROWS, searched
 from warehouse.database.record_batches import record_batches
-from warehouse.database.sink import MOST_CELLS, DuckDBSink, Sink, commit_groups, transaction
-from warehouse.database.snapshot import Snapshots
+from warehouse.database.sink import (
+    MOST_CELLS,
+    DuckDBSink,
+    Sink,
+    commit_groups,
+    stored_among,
+    transaction,
+)
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.sweep.cores import default_workers, usable_cores
 from warehouse.sweep.memory import bound_memory, giving_back
 from warehouse.sweep.planned import Asked, OnChecked, Plan, Sized, Stream, planned
 from warehouse.sweep.progress import Progress, ProgressFile
 from warehouse.sweep.rates import LEAST_ROWS, Rate, remember_rate, used_bytes
-from warehouse.sweep.record import add_cells, begin_study, end_study, register_study
+from warehouse.sweep.record import add_cells, begin_study, end_study, is_recorded, register_study
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,7 +156,10 @@ def run_study(
         asked = planned(study, packaged_catalog(), lambda: load_profiles(database))
     if isinstance(asked, Stream):
         asked.check(on_checked)
-    with Snapshots(database) as snapshots, open_for_write(database) as connection:
+    if not force and (sizes := _all_stored(database, study, asked)):
+        cells, rows = sizes
+        return SweepReport(study.name, 0, 0, cells, rows, time.perf_counter() - started)
+    with writing(database) as connection:
         bound_memory(connection)
         sink = DuckDBSink(connection)
         stored = {} if force else sink.stored_among([cell.id for cell, _ in asked.counted.cells])
@@ -171,15 +181,7 @@ def run_study(
             with ProgressFile(database, progress) as file:
                 tracker = _Tracker(progress, file, on_progress)
                 number = default_workers(size.missing_rows) if workers is None else workers
-                rows, rate = _timed(
-                    connection,
-                    asked,
-                    missing,
-                    tracker,
-                    number,
-                    replace=force,
-                    publish=lambda: snapshots.publish(connection),
-                )
+                rows, rate = _timed(connection, asked, missing, tracker, number, replace=force)
             if workers is None and not force and rows >= LEAST_ROWS:
                 remember_rate(study.estimator, rate)
         else:
@@ -194,6 +196,28 @@ def run_study(
             rows_before=missing.rows_before,
             seconds=time.perf_counter() - started,
         )
+
+
+def _all_stored(database: Path, study: Study, asked: Asked) -> tuple[int, int] | None:
+    """Return the numbers of cells and rows of a study if it is recorded and none is missing.
+
+    It reads: a study that is stored needs no lock.
+    """
+    if not database.exists():
+        return None
+    seen, rows = IdSet(), 0
+    with open_as_it_is(database) as connection:
+        if not is_stamped(connection):
+            return None
+        for relation in asked.estimator.relations:
+            cells = asked.of(relation.name)
+            while some := list(itertools.islice(cells, CHUNK_CELLS)):
+                new = [cell.id for cell in some if seen.add(cell.id)]
+                stored = stored_among(connection, new)
+                if len(stored) < len(new):
+                    return None
+                rows += sum(stored.values())
+        return (len(seen), rows) if is_recorded(connection, study, seen, rows) else None
 
 
 class _Missing:
@@ -299,12 +323,10 @@ def _timed(
     workers: int,
     *,
     replace: bool = False,
-    publish: Callable[[], object] = lambda: None,
 ) -> tuple[int, Rate]:
     """Evaluate and store missing cells; return their number of rows and their rate."""
     num_bytes, started = used_bytes(connection), time.perf_counter()
-    rows = _sweep(connection, asked, missing, tracker, workers, replace=replace, publish=publish)
-    connection.execute("checkpoint")  # before a checkpoint, small groups are only in the log
+    rows = _sweep(connection, asked, missing, tracker, workers, replace=replace)
     seconds = time.perf_counter() - started
     return rows, Rate.measured(rows, seconds, used_bytes(connection) - num_bytes)
 
@@ -317,12 +339,8 @@ def _sweep(
     workers: int,
     *,
     replace: bool,
-    publish: Callable[[], object],
 ) -> int:
-    """Evaluate and store missing cells, relation by relation, group by group; return their rows.
-
-    Between two groups `publish` is called, so that readers see what is stored.
-    """
+    """Evaluate and store missing cells, relation by relation, group by group; return their rows."""
     sink = DuckDBSink(connection)
     done = 0
     for relation in asked.estimator.relations:
@@ -332,8 +350,6 @@ def _sweep(
             continue
         with _evaluated(asked, relation, workers, tracker) as evaluating:
             for group, batches in evaluating(itertools.chain([first], groups)):
-                if done:
-                    publish()
                 leading = LeadingRows(relation) if relation.keeps_leading else None
                 with transaction(connection):
                     missing.record()
@@ -343,6 +359,8 @@ def _sweep(
                         leading,
                         replace=replace,
                     )
+                # Before a checkpoint, small groups are only in the log, and in no snapshot.
+                connection.execute("checkpoint")
                 tracker.add_cells(len(group))
                 done += _rows(group)
     missing.record()
