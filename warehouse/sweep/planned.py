@@ -42,6 +42,9 @@ MOST_LISTED = 5_000
 _DRAWS, _DRAWN_COMBINATIONS = 64, 16
 """Draws from a larger study, and the combinations of each draw: neighbours share layouts."""
 
+_LEAST_DEALT = 32
+"""Parts of a space that each shard gets, where there are as many: fewer would differ in size."""
+
 Sized = Sequence[tuple[Cell, int]]
 """Cells, each with its number of rows."""
 
@@ -303,6 +306,11 @@ def _dealt(estimator: Estimator, space: Space, number: int, of: int) -> Iterator
     """
     columns = (*estimator.problem_columns, *estimator.input_columns)
     problem = {name: values for name, values in space.items() if name in columns}
+    independent: frozenset[str] = getattr(estimator, "independent", frozenset())
+    parts = math.prod(map(len, problem.values()))
+    for name in sorted(problem, key=lambda n: (n not in independent, len(problem[n]))):
+        if parts // len(problem[name]) >= _LEAST_DEALT * of:  # fewer parts take less time
+            parts //= len(problem.pop(name))
     dealt = sorted(itertools.product(*problem.values()), key=_size_of, reverse=True)
     for start in range(0, len(dealt), of):
         place = start + (number - 1 if start // of % 2 == 0 else of - number)
