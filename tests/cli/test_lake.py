@@ -40,7 +40,8 @@ def test_two_shards_are_collected(
     assert err.startswith("small, shard 1/2: ")
     assert not db.exists()
     code, _, err = warehouse("collect", lake, "--db", db)
-    assert code == 0
+    assert code == 4
+    assert "all others are stored" in err
     [again] = re.findall(r"run it again with `warehouse (.*)`", err)
     assert shlex.split(again) == ["sweep", "small", "--lake", str(lake), "--shard", "2/2"]
     monkeypatch.chdir(tmp_path)

@@ -73,7 +73,7 @@ def test_a_dash_reads_the_query_from_stdin(program: Program, quickstart: Quickst
 def test_a_query_with_a_zero_byte_is_refused(
     warehouse: Command, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("select 1\0"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"select 1\0")))
     code, out, err = warehouse("sql", "-", "--db", empty_warehouse)
     assert (code, out) == (3, "")
     assert err.startswith("error: the query has the control character \\x00\n")

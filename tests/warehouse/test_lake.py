@@ -27,7 +27,7 @@ from warehouse.lake.collect import collect
 from warehouse.lake.engines import engine, run_shards
 from warehouse.lake.folder import Lake, complete_or_absent
 from warehouse.lake.jobs import Job, LostWorkerError
-from warehouse.lake.names import EngineName, Shard, read_shard, shard_of
+from warehouse.lake.names import EngineName, Shard, read_shard
 from warehouse.lake.shard import own_cells, prepare_lake, run_shard
 from warehouse.processes import own_mark
 from warehouse.studies.study import study_of_definition
@@ -75,6 +75,13 @@ def a_cell(lake: Path) -> tuple[int, Path]:
     return cell, lake / Lake(lake).manifest(cell).file
 
 
+def shard_of(lake: Path, cell: int) -> Shard:
+    """Return which of the two shards of the lake's study has a cell."""
+    asked = Lake(lake).study("small")
+    first = {own.id for own in own_cells(asked, packaged_catalog(), Shard(1, 2))}
+    return Shard(1 if cell in first else 2, 2)
+
+
 # ---- shards ----
 
 
@@ -85,7 +92,6 @@ def test_every_cell_is_dealt_to_one_shard(tmp_path: Path) -> None:
     assert sorted(itertools.chain(*dealt)) == sorted(
         cell.id for cell, _ in plan(asked, catalog).cells
     )
-    assert all(shard_of(cell, 3) == Shard(2, 3) for cell in dealt[1])
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/2", "3/2", "1/0", "-1/2", "1.5/2", "a/b", "1/2/3"])
@@ -144,8 +150,8 @@ def test_missing_cells_are_named_with_their_shard(lake: Path, database: Path) ->
     cell, rows = a_cell(lake)
     (lake / "cells" / f"{cell}.json").unlink()
     report = collect(database, lake).studies[0]
-    assert report.missing == {shard_of(cell, 2): 1}
-    run_shard(lake, "small", shard_of(cell, 2))
+    assert report.missing == {shard_of(lake, cell): 1}
+    run_shard(lake, "small", shard_of(lake, cell))
     assert rows.exists()
     after = collect(database, lake).studies[0]
     assert (after.cells, after.missing) == (1, {})
@@ -166,14 +172,107 @@ def test_damaged_rows_are_evaluated_again(
         rows.write_bytes(content[:middle] if harm == "cut" else flipped)
     report = collect(database, lake).studies[0]
     assert report.cells == len(swept["cell"]) - 1
-    assert report.missing == {shard_of(cell, 2): 1}
+    assert report.missing == {shard_of(lake, cell): 1}
     assert [str(rows) in fault for fault in report.damaged] == [True]
-    run_shard(lake, "small", shard_of(cell, 2))
+    run_shard(lake, "small", shard_of(lake, cell))
     assert rows.read_bytes() == content
     collect(database, lake)
     assert {name: sorted(found, key=repr) for name, found in stored(database).items()} == {
         name: sorted(found, key=repr) for name, found in swept.items()
     }
+
+
+def outside(place: Path) -> None:
+    """Move a file out of the lake and leave a link to it."""
+    moved = place.parents[2] / place.name
+    place.replace(moved)
+    place.symlink_to(moved)
+
+
+def edited(place: Path, **changes: Any) -> None:
+    """Change values of a manifest of format 1, which has no checksum."""
+    document = {**json.loads(place.read_text()), **changes}
+    del document["checksum"]
+    place.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda place: place.write_text(place.read_text()[:99]),
+        lambda place: place.write_text(place.read_text().replace("gpt3", "gpt4")),
+        lambda place: place.write_text("[" * 100_000),
+        lambda place: place.write_bytes(b"\xff"),
+        lambda place: place.write_text("[]"),
+        lambda place: place.write_text('{"cell_id": 1}'),
+        lambda place: edited(place, num_bytes="many"),
+        lambda place: edited(place, file="../../other.parquet"),
+        lambda place: edited(place, cell_id=1),
+        lambda place: edited(place, unknown=1),
+        outside,
+    ],
+    ids=["cut", "bit", "deep", "bytes", "list", "keys", "text", "path", "id", "unknown", "link"],
+)
+def test_a_bad_manifest_is_a_missing_cell(
+    harm: Callable[[Path], None],
+    lake: Path,
+    database: Path,
+    swept: dict[str, list[tuple[Any, ...]]],
+) -> None:
+    cell, _ = a_cell(lake)
+    place = lake / "cells" / f"{cell}.json"
+    content = place.read_bytes()
+    harm(place)
+    report = collect(database, lake).studies[0]
+    assert report.cells == len(swept["cell"]) - 1
+    assert len(report.damaged) == 1
+    assert report.missing == {shard_of(lake, cell): 1}
+    assert run_shard(lake, "small", shard_of(lake, cell)).cells == 1
+    assert place.read_bytes() == content
+    after = collect(database, lake).studies[0]
+    assert (after.cells, after.missing, after.damaged) == (1, {}, [])
+
+
+def test_a_shard_writes_a_cut_manifest_again_before_any_collect(lake: Path) -> None:
+    cell, _ = a_cell(lake)
+    place = lake / "cells" / f"{cell}.json"
+    content = place.read_bytes()
+    place.write_bytes(content[:99])
+    assert run_shard(lake, "small", shard_of(lake, cell)).cells == 1
+    assert place.read_bytes() == content
+
+
+def test_damaged_files_of_shards_do_no_harm(lake: Path, database: Path) -> None:
+    for place in (lake / "shards" / "small").iterdir():
+        place.write_text('{"number": "x", "unknown": 1}')
+    (lake / "shards" / "small" / "a-of-b.json").write_text("")
+    cell, _ = a_cell(lake)
+    (lake / "cells" / f"{cell}.json").unlink()
+    assert collect(database, lake).studies[0].missing == {shard_of(lake, cell): 1}
+
+
+def test_a_lake_of_format_1_is_collected(
+    lake: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    for place in (*lake.glob("*.json"), *lake.glob("studies/*"), *lake.glob("cells/*")):
+        edited(place, **({"format_version": 1} if place.name == "lake.json" else {}))
+    assert collect(database, lake).studies[0].missing == {}
+    assert stored(database) == swept
+
+
+def test_a_lake_of_another_division_is_completed(
+    tmp_path: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    asked, place = study(tmp_path), tmp_path / "lake"
+    lake, catalog, whole = prepare_lake(place, asked), packaged_catalog(), len(swept["cell"])
+    of_ids = [cell for cell, _ in plan(asked, catalog).cells if cell.id % 3 == 0]
+    for cell in of_ids:  # as shards were divided by content ids
+        shard._write_cell(lake, get(asked.estimator), cell, catalog)
+    reports = [run_shard(place, asked.name, Shard(number, 2)) for number in (1, 2)]
+    assert sum(report.cells_before for report in reports) == len(of_ids) > 0
+    assert sum(report.cells for report in reports) == whole - len(of_ids)
+    assert collect(database, place).studies[0].missing == {}
+    assert stored(database) == swept
 
 
 # ---- the folder ----
@@ -240,13 +339,13 @@ def test_a_study_with_a_stored_profile_is_refused(tmp_path: Path) -> None:
         ("lake.json", '{"format": "training-warehouse lake", "format_version": 9}', "9 is not one"),
         ("studies/small.json", '{"definition": {}, "file": "a"}', "is no study"),
         ("studies/small.json", "[]", "is no JSON object"),
-        ("cells/", '{"cell_id": 1}', "is no manifest"),
+        ("studies/small.json", '{"definition": {}, "file": "a", "checksum": ""}', "`checksum`"),
     ],
 )
 def test_damaged_small_files_are_named(
     file: str, text: str, reason: str, lake: Path, database: Path
 ) -> None:
-    place = lake / (f"cells/{a_cell(lake)[0]}.json" if file == "cells/" else file)
+    place = lake / file
     place.write_text(text)
     with pytest.raises(InputError, match=reason) as caught:
         collect(database, lake)
@@ -285,7 +384,8 @@ def test_a_full_disk_leaves_no_half_of_a_cell(
     assert not list(place.rglob("*.partial"))
     cells = finished(place)
     assert cells
-    assert all(Lake(place).fault_of(Lake(place).manifest(cell)) is None for cell in cells)
+    sized = [sized for sized in plan(asked, packaged_catalog()).cells if sized[0].id in cells]
+    assert [Lake(place).fault_of("roofline", *one) for one in sized] == [None] * len(cells)
 
 
 def test_unfinished_files_of_ended_processes_are_removed_and_no_others(

@@ -263,8 +263,9 @@ def collect(
 
     Each cell is stored once, however often this runs. Each file is compared with its hash first.
     Shards with unfinished cells are named, with the command that runs them again on any machine
-    that sees the folder.
+    that sees the folder; the exit code is then 4.
     """
+    from warehouse.errors import CheckError
     from warehouse.lake.collect import collect as collect_lake
 
     report = collect_lake(db, folder)
@@ -275,13 +276,21 @@ def collect(
             f"{count(report.num_foreign_cells, 'cell')} of {folder}: another version of an"
             " estimator evaluated them; they are left out"
         )
+    missing = sum(sum(study.missing.values()) for study in report.studies)
+    if missing:
+        raise CheckError(
+            f"{folder}: lacks {count(missing, 'cell')}; all others are stored",
+            "run the shards that are named above again, then `warehouse collect`",
+        )
 
 
 def _say_collected(study: Collected, folder: Path) -> None:
     before = f"; {count(study.cells_before, 'cell')} stored before" if study.cells_before else ""
     say(f"{study.study}: {count(study.rows, 'row')} of {count(study.cells, 'cell')} new{before}")
-    for fault in study.damaged:
+    for fault in study.damaged[:MAX_SHOWN]:
         say(f"{fault}; the cell counts as missing")
+    if len(study.damaged) > MAX_SHOWN:
+        say(f"{len(study.damaged) - MAX_SHOWN:,} other cells are damaged as well")
     for shard, cells in list(study.missing.items())[:MAX_SHOWN]:
         again = ["warehouse", "sweep", study.study, "--lake", str(folder), "--shard", str(shard)]
         say(f"shard {shard} lacks {count(cells, 'cell')}: run it again with `{shlex.join(again)}`")

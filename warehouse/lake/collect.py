@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,8 @@ from warehouse.database.record_batches import schema_of
 from warehouse.database.sink import DuckDBSink, commit_groups
 from warehouse.errors import InputError
 from warehouse.lake.folder import Lake
-from warehouse.lake.names import shard_of
-from warehouse.lake.shard import relation_of
+from warehouse.lake.names import Shard
+from warehouse.lake.shard import own_cells, relation_of
 from warehouse.sweep.planned import plan
 from warehouse.sweep.record import register_study
 from warehouse.sweep.runner import COMMIT_ROWS
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Cell, Estimator, Relation
-    from warehouse.lake.names import Shard
     from warehouse.studies.study import Study
 
     Sized = Sequence[tuple[Cell, int]]
@@ -100,13 +98,23 @@ def collect(database: Path, folder: Path) -> CollectReport:
     return CollectReport(done, len(lake.cells() - known))
 
 
-def missing_shards(lake: Lake, study: str, cells: Sized) -> dict[Shard, int]:
-    """Return the shards of the last division that have unfinished cells, with their number."""
-    started = lake.shards(study)
+def missing_shards(lake: Lake, study: Study, missing: set[int]) -> dict[Shard, int]:
+    """Return the shards of the last division that have cells of `missing`, with their number."""
+    if not missing:
+        return {}
+    started = lake.shards(study.name)
     of = started[-1].of if started else 1
-    finished = lake.cells()
-    missing = Counter(shard_of(cell.id, of) for cell, _ in cells if cell.id not in finished)
-    return dict(sorted(missing.items(), key=lambda item: item[0].number))
+    catalog = study.defined.added_to(packaged_catalog())
+    found: dict[Shard, int] = {}
+    left = set(missing)
+    for shard in (Shard(number, of) for number in range(1, of + 1)):
+        own = left & {cell.id for cell in own_cells(study, catalog, shard)}
+        left -= own
+        if own:
+            found[shard] = len(own)
+        if not left:
+            break
+    return found
 
 
 def _collect_study(
@@ -117,39 +125,34 @@ def _collect_study(
     stored, finished = sink.stored(), lake.cells()
     register_study(connection, study, cells)
     new = [(cell, rows) for cell, rows in cells if cell.id not in stored and cell.id in finished]
-    sound, damaged = _sound(lake, new)
+    sound, damaged = _sound(lake, estimator, new)
     for relation in estimator.relations:
         own = [(cell, rows) for cell, rows in sound if cell.relation == relation.name]
         for group in commit_groups(own, COMMIT_ROWS):
             sink.store(estimator, relation, group, _batches(lake, estimator, relation, group))
             connection.execute("checkpoint")  # for readers: a snapshot has no log
+    lacking = {cell.id for cell, _ in cells} - stored - {cell.id for cell, _ in sound}
     return Collected(
         study.name,
         cells=len(sound),
         rows=sum(rows for _, rows in sound),
         cells_before=sum(cell.id in stored for cell, _ in cells),
-        missing=missing_shards(lake, study.name, [c for c in cells if c[0].id not in stored]),
+        missing=missing_shards(lake, study, lacking),
         damaged=damaged,
     )
 
 
-def _sound(lake: Lake, cells: Sized) -> tuple[Sized, list[str]]:
+def _sound(lake: Lake, estimator: Estimator, cells: Sized) -> tuple[Sized, list[str]]:
     """Return the cells whose files are intact; set the other files aside."""
+    tables = {relation.name: relation.table for relation in estimator.relations}
     sound, damaged = [], []
     for cell, rows in cells:
-        manifest = lake.manifest(cell.id)
-        fault = lake.fault_of(manifest)
-        if fault is not None:
-            lake.set_aside(cell.id)
-            damaged.append(f"{lake.folder / manifest.file}: {fault}")
-        elif manifest.num_rows != rows:
-            raise InputError(
-                f"{lake.folder / manifest.file}: has {manifest.num_rows:,} rows, and this package"
-                f" counts {rows:,} layouts",
-                "run the shards and `collect` with one version of the package",
-            )
-        else:
+        fault = lake.fault_of(tables[cell.relation], cell, rows)
+        if fault is None:
             sound.append((cell, rows))
+        else:
+            lake.set_aside(cell.id)
+            damaged.append(fault)
     return sound, damaged
 
 

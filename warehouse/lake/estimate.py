@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warehouse.lake.folder import Lake
-from warehouse.lake.shard import refuse_profiles
+from warehouse.lake.shard import own_cells, refuse_profiles
 from warehouse.sweep.estimate import Estimate, estimate
 from warehouse.sweep.planned import Size
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
     """Return the size of a shard, and of what the lake lacks of it; writes nothing.
 
-    Content ids divide the cells evenly. If only a sample of the cells is known, this assumes that a
-    shard has one Nth of the rows and that its finished cells are as large as the others.
+    If only a sample of the cells is known, this assumes that a shard has one Nth of the rows and of
+    the finished cells of the lake, and that these are as large as the others.
 
     Parameters
     ----------
@@ -36,12 +36,14 @@ def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
     refuse_profiles(study)
     Lake(folder).refuse_long_name(study)
     whole = estimate(study, folder / "lake.json", force=True)  # a shard reads no database
-    own = {cell for cell in Lake(folder).cells() if shard.has(cell)}
+    lake = Lake(folder)
     if whole.is_sampled:
         cells, rows = whole.size.cells // shard.of, whole.size.rows // shard.of
-        missing_cells = max(cells - len(own), 0)
+        missing_cells = max(cells - lake.num_cells() // shard.of, 0)
         missing_rows = rows * missing_cells // cells if cells else 0
         return replace(whole, size=Size(cells, rows, missing_cells, missing_rows))
     listed = whole.asked.counted
-    cells_of_shard = tuple(sized for sized in listed.cells if shard.has(sized[0].id))
-    return replace(whole, size=replace(listed, cells=cells_of_shard).size(own))
+    own = {cell.id for cell in own_cells(study, listed.catalog, shard)}
+    part = replace(listed, cells=tuple(sized for sized in listed.cells if sized[0].id in own))
+    finished = {cell.id for cell, _ in part.cells if lake.has(cell)}
+    return replace(whole, size=part.size(finished))

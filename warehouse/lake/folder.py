@@ -15,19 +15,21 @@ cell is in the lake if its manifest is. Machines share the folder and nothing el
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 import uuid
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from estimators.contract import variant_name
-from warehouse.errors import InputError
+from estimators.registry import get
+from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.files import digest_of
-from warehouse.lake.names import Shard
+from warehouse.lake.names import read_shard
 from warehouse.limits import shown
 from warehouse.processes import has_ended, own_mark
 from warehouse.studies.study import study_of_definition
@@ -37,11 +39,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Cell, Estimator
+    from warehouse.lake.names import Shard
     from warehouse.studies.study import Study
 
 FORMAT = "training-warehouse lake"
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Increase it when older packages can no longer read what this one writes."""
 
 DAMAGED = ".damaged"
@@ -138,7 +141,8 @@ class Lake:
             raise InputError(f"{self.folder}: there is no such folder", another)
         if not place.exists():
             raise InputError(f"{self.folder}: is no lake: it has no lake.json", another)
-        document = _read_json(place)
+        whole = json.dumps({"format": FORMAT, "format_version": FORMAT_VERSION})
+        document = _read_json(place, f"if the folder is a lake, write this to the file: {whole}")
         if document.get("format") != FORMAT:
             raise InputError(f'{place}: `format` is not "{FORMAT}"', another)
         version = document.get("format_version")
@@ -177,7 +181,7 @@ class Lake:
         place = self._study_place(study.name)
         document = {"file": study.file, "definition": study.definition}
         if place.exists():
-            known = _read_json(place).get("definition")
+            known = _read_json(place, _SWEEP_AGAIN).get("definition")
             if known != json.loads(json.dumps(study.definition)):
                 raise InputError(
                     f'{self.folder}: `study` "{study.name}": the lake has another of that name',
@@ -212,13 +216,15 @@ class Lake:
         place = self._study_place(name)
         if not place.exists():
             raise InputError(f'{self.folder}: has no `study` "{name}"')
-        document = _read_json(place)
+        document = _read_json(place, _SWEEP_AGAIN)
         try:
-            return study_of_definition(document["definition"], document["file"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{place}: is no study: {error!r}", "sweep the study into a new folder"
-            ) from None
+            found = study_of_definition(document["definition"], document["file"])
+            get(found.estimator)
+        except (AttributeError, KeyError, TypeError, ValueError, WarehouseError) as error:
+            raise InputError(f"{place}: is no study: {error!r}", _SWEEP_AGAIN) from None
+        if found.name != name:
+            raise InputError(f"{place}: has the study {shown(found.name)}", _SWEEP_AGAIN)
+        return found
 
     def begin_shard(self, study: str, shard: Shard) -> None:
         """Record that a shard was started."""
@@ -228,10 +234,14 @@ class Lake:
             _write_json(place, asdict(shard))
 
     def shards(self, study: str) -> list[Shard]:
-        """Return the shards that were started, the last one last."""
+        """Return the shards that were started, the last one last; their files' names say which."""
         places = list(self._parts(f"shards/{quote(study, safe=' ')}", "*-of-*.json"))
-        places.sort(key=lambda place: place.stat().st_mtime_ns)
-        return [Shard(**_read_json(place)) for place in places]
+        places.sort(key=lambda place: place.lstat().st_mtime_ns)
+        found: list[Shard] = []
+        for place in places:
+            with suppress(UsageError):  # another program's file
+                found.append(read_shard(place.stem.replace("-of-", "/")))
+        return found
 
     # ---- cells ----
 
@@ -253,10 +263,21 @@ class Lake:
             If it is damaged.
         """
         place = self._manifest_place(cell_id)
+        document = _read_json(place)
+        types = {field.name: _TYPES[str(field.type)] for field in fields(Manifest)}
+        wrong = document.keys() ^ types.keys() or {
+            name for name, kind in types.items() if type(document[name]) is not kind
+        }
+        if wrong:
+            raise InputError(f"{place}: `{min(wrong)}` is not as in a manifest", _AGAIN)
+        return Manifest(**document)
+
+    def has(self, cell: Cell) -> bool:
+        """Return whether a cell is finished and its manifest intact; the rows are not read."""
         try:
-            return Manifest(**_read_json(place))
-        except TypeError:
-            raise InputError(f"{place}: is no manifest of a cell", _AGAIN) from None
+            return self.manifest(cell.id).cell_id == cell.id
+        except InputError:
+            return False
 
     def rows_place(self, table: str, cell: Cell) -> Path:
         """Return where the rows of a cell are."""
@@ -281,17 +302,40 @@ class Lake:
         )
         _write_json(self._manifest_place(cell.id), asdict(manifest))
 
-    def fault_of(self, manifest: Manifest) -> str | None:
-        """Return how the rows of a cell differ from what was written; None if they do not."""
-        rows = self.folder / manifest.file
+    def fault_of(self, table: str, cell: Cell, num_rows: int) -> str | None:
+        """Return how the files of a cell differ from what was written; None if they do not.
+
+        Raises
+        ------
+        InputError
+            If the files are intact and have another number of rows than `num_rows`.
+        """
+        rows = self.rows_place(table, cell)
         try:
+            manifest = self.manifest(cell.id)
+        except InputError as error:
+            return error.message
+        place = self._manifest_place(cell.id)
+        named = (manifest.cell_id, manifest.estimator, manifest.relation, manifest.file)
+        expected = rows.relative_to(self.folder).as_posix()
+        if named != (cell.id, cell.estimator, cell.relation, expected):
+            return f"{place}: is the manifest of another cell or file"
+        try:
+            if place.is_symlink() or rows.is_symlink():
+                return f"{rows}: the file or its manifest is a symbolic link"
             size = rows.stat().st_size
             if size != manifest.num_bytes:
-                return f"has {size:,} bytes, and {manifest.num_bytes:,} were written"
+                return f"{rows}: has {size:,} bytes, and {manifest.num_bytes:,} were written"
             if digest_of(rows) != manifest.sha256:
-                return "its bytes are not those that were written"
+                return f"{rows}: its bytes are not those that were written"
         except OSError as error:
-            return error.strerror or str(error)
+            return f"{rows}: {error.strerror or error}"
+        if manifest.num_rows != num_rows:
+            raise InputError(
+                f"{rows}: has {manifest.num_rows:,} rows, and this package counts"
+                f" {num_rows:,} layouts",
+                "run the shards and `collect` with one version of the package",
+            )
         return None
 
     def remove_abandoned(self) -> None:
@@ -331,7 +375,16 @@ class Lake:
             yield from (self.folder / part).glob(pattern)
 
 
-_AGAIN = "remove this file and run the shard again"
+_AGAIN = "run the shard again"
+
+_SWEEP_AGAIN = (
+    "move this file away and run `warehouse sweep` with the study's file: it writes it again"
+)
+
+_CHECKSUM = "checksum"
+"""Key of a small file with the hash of its other keys; files of format 1 have none."""
+
+_TYPES = {"int": int, "str": str, "dict[str, Any]": dict}
 
 
 def partial_name(place: Path) -> str:
@@ -384,19 +437,27 @@ def _writing(place: Path) -> Iterator[None]:
         ) from None
 
 
-def _write_json(place: Path, document: Any) -> None:
-    text = json.dumps(document, ensure_ascii=False, indent=1)
+def _write_json(place: Path, document: dict[str, Any]) -> None:
+    text = json.dumps({**document, _CHECKSUM: _checksum(document)}, ensure_ascii=False, indent=1)
     with complete_or_absent(place) as partial:
         partial.write_text(text + "\n", encoding="utf-8")
 
 
-def _read_json(place: Path) -> dict[str, Any]:
+def _checksum(document: dict[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read_json(place: Path, remedy: str = _AGAIN) -> dict[str, Any]:
+    """Return the content of a small file without its checksum."""
     try:
         document = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{place}: cannot be read: {error}", _AGAIN) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{place}: cannot be read: {error}", remedy) from None
     if not isinstance(document, dict):
-        raise InputError(f"{place}: is no JSON object", _AGAIN)
+        raise InputError(f"{place}: is no JSON object", remedy)
+    if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
+        raise InputError(f"{place}: its `{_CHECKSUM}` does not fit its content", remedy)
     return document
 
 

@@ -18,25 +18,13 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True)
 class Shard:
-    """One of `of` parts of a study, counted from 1.
-
-    The content id of a cell decides its shard, so that every machine finds the same division.
-    """
+    """One of `of` parts of a study, counted from 1; see `sweep.planned.cells_of_part`."""
 
     number: int
     of: int
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
-
-    def has(self, cell_id: int) -> bool:
-        """Return whether a cell belongs to this shard."""
-        return cell_id % self.of == self.number - 1
-
-
-def shard_of(cell_id: int, of: int) -> Shard:
-    """Return the shard that a cell belongs to, of `of` shards."""
-    return Shard(cell_id % of + 1, of)
 
 
 def read_shard(text: str) -> Shard:

@@ -15,7 +15,7 @@ from warehouse.database.record_batches import record_batches, schema_of
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import COLUMN, DEFAULT
 from warehouse.lake.folder import Lake, complete_or_absent
-from warehouse.sweep.planned import cells_of_study
+from warehouse.sweep.planned import cells_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,7 +110,7 @@ def run_shard(
     finished = lake.cells()
     cells = rows = before = 0
     for cell in own_cells(asked, catalog, shard):
-        if cell.id in finished:
+        if cell.id in finished and lake.has(cell):
             before += 1
             continue
         try:
@@ -130,8 +130,8 @@ def run_shard(
 def own_cells(study: Study, catalog: Catalog, shard: Shard) -> Iterator[Cell]:
     """Yield the cells of a study that belong to a shard, once each."""
     seen: set[int] = set()
-    for cell in cells_of_study(study, catalog):
-        if shard.has(cell.id) and cell.id not in seen:
+    for cell in cells_of_part(study, catalog, shard.number, shard.of):
+        if cell.id not in seen:
             seen.add(cell.id)
             yield cell
 

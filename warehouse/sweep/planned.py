@@ -5,6 +5,7 @@ The cells of a stream are made again at each iteration, so that few of them are 
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -40,6 +41,9 @@ MOST_LISTED = 5_000
 
 _DRAWS, _DRAWN_COMBINATIONS = 64, 16
 """Draws from a larger study, and the combinations of each draw: neighbours share layouts."""
+
+_LEAST_DEALT = 32
+"""Parts of a space that each shard gets, where there are as many: fewer would differ in size."""
 
 Sized = Sequence[tuple[Cell, int]]
 """Cells, each with its number of rows."""
@@ -240,6 +244,84 @@ def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
             yield from _cells_of_variants(estimator, space, catalog, study.mends)
     except RefusedError as error:
         raise InputError.from_refusals(error.refusals, study.file) from None
+
+
+def cells_of_part(study: Study, catalog: Catalog, number: int, of: int) -> Iterator[Cell]:
+    """Yield the cells of one of `of` parts of a study, counted from 1, without making the others.
+
+    The combinations of problem values are dealt, sorted by their size. Choices and held values of
+    layouts stay together, because a cell of one may complete another. The first part checks the
+    whole study; in the others, only faults of their own combinations are found.
+
+    Raises
+    ------
+    InputError
+        If the estimator refuses the part.
+    """
+    if of == 1:
+        yield from cells_of_study(study, catalog)
+        return
+    estimator = get(study.estimator)
+    sound = _checked_parts(study, catalog, lambda _number: None) if number == 1 else None
+    try:
+        for space in study.spaces:
+            dealt = list(_dealt(estimator, space, number, of))
+            for mends in study.mends:
+                if sound is not None and (space, mends) not in sound:
+                    continue
+                cells = (
+                    cell
+                    for part in dealt
+                    for cell in cells_of_space(estimator, part, catalog, mends, is_checked=True)
+                )
+                yield from _unless_empty(estimator, space, catalog, mends, cells)
+    except RefusedError as error:
+        raise InputError.from_refusals(error.refusals, study.file) from None
+
+
+def _unless_empty(
+    estimator: Estimator, space: Space, catalog: Catalog, mends: Mends, cells: Iterator[Cell]
+) -> Iterator[Cell]:
+    """Yield the cells of a part of a space, unless the whole space has no layout."""
+    waiting: list[Cell] = []
+    for cell in cells:
+        waiting.append(cell)
+        if num_layouts(estimator, cell):
+            yield from waiting
+            yield from cells
+            return
+    if waiting:
+        try:
+            check_space(estimator, space, catalog, mends, lambda _number: None)
+        except EmptySpaceError:
+            return
+        yield from waiting
+
+
+def _dealt(estimator: Estimator, space: Space, number: int, of: int) -> Iterator[Space]:
+    """Yield the parts of a space that belong to one of `of` parts, largest first.
+
+    Neighbours in the order have similar numbers of rows, and each deal is in the opposite direction
+    of the last, so that all parts get as many large ones.
+    """
+    columns = (*estimator.problem_columns, *estimator.input_columns)
+    problem = {name: values for name, values in space.items() if name in columns}
+    independent: frozenset[str] = getattr(estimator, "independent", frozenset())
+    parts = math.prod(map(len, problem.values()))
+    for name in sorted(problem, key=lambda n: (n not in independent, len(problem[n]))):
+        if parts // len(problem[name]) >= _LEAST_DEALT * of:  # fewer parts take less time
+            parts //= len(problem.pop(name))
+    dealt = sorted(itertools.product(*problem.values()), key=_size_of, reverse=True)
+    for start in range(0, len(dealt), of):
+        place = start + (number - 1 if start // of % 2 == 0 else of - number)
+        if place < len(dealt):
+            yield {**space, **{n: (v,) for n, v in zip(problem, dealt[place], strict=True)}}
+
+
+def _size_of(values: Sequence[Scalar]) -> tuple[float, str]:
+    """Return a key that sorts combinations by their numbers, such as that of GPUs."""
+    numbers = (float(v) for v in values if isinstance(v, int | float) and v > 0)
+    return math.prod(numbers), repr(values)
 
 
 def _cells_of_variants(
