@@ -18,7 +18,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
-from tests.faults.fuzz import KINDS, STORING, Case, check, is_small
+from tests.faults.fuzz import INCOMPLETE, KINDS, STORING, Case, check, forget, is_small
 from warehouse.database.connection import open_for_write
 
 
@@ -49,7 +49,6 @@ def fuzzed(kind: str, number: int, seed: int, until: float) -> tuple[Counter[int
         original = Path(folder) / "original.duckdb"
         open_for_write(original).close()
         database = Path(folder) / "warehouse.duckdb"
-        shutil.copyfile(original, database)
 
         @seeded(seed)
         @settings(
@@ -67,15 +66,17 @@ def fuzzed(kind: str, number: int, seed: int, until: float) -> tuple[Counter[int
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             os.chdir(place)
+            if not database.exists():
+                shutil.copyfile(original, database)
             try:
                 code = check(case, place, database)
-                if code == 0 and kind in STORING:
-                    shutil.copyfile(original, database)
+                if code in (0, INCOMPLETE) and kind in STORING:
+                    forget(database)
             except Exception as error:
                 trace = traceback.extract_tb(error.__traceback__)[-1]
                 said = "".join(str(error).splitlines()[:1])[:120]
                 faults.setdefault(f"{type(error).__name__} {trace.name}: {said}", case)
-                shutil.copyfile(original, database)
+                forget(database)
                 code = -1
             codes[code] += 1
 

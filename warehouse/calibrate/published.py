@@ -25,7 +25,7 @@ from warehouse.database.reference import read_table, reference_files, store_tabl
 from warehouse.database.tables import MEASUREMENT_TABLE, create_statement
 from warehouse.errors import InputError
 from warehouse.evaluate.csv_parquet import SUFFIXES, check_source, read_configs
-from warehouse.evaluate.frames import wrong_types
+from warehouse.evaluate.frames import stripped, wrong_types
 from warehouse.evaluate.inputs import evaluate_intervals, input_names
 from warehouse.evaluate.texts import control_characters
 
@@ -168,7 +168,7 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
     numbered = pl.Series(ROW, [f"row {number}" for number in range(1, frame.height + 1)])
     names = numbered if given is None else frame[given].cast(pl.String).fill_null(numbered)
     frame = frame.with_columns(names.alias(ROW))
-    times = frame["step_seconds"].cast(pl.Float64, strict=False)
+    times = stripped(frame["step_seconds"]).cast(pl.Float64, strict=False)
     seconds = times.fill_null(np.nan).to_numpy()
     refusals = [
         Refusal("step_seconds", frame["step_seconds"][row], "must be a positive number", row=row)
