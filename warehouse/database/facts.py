@@ -126,7 +126,15 @@ class Facts:
     @property
     def is_whole(self) -> bool:
         """Return whether every line is there and can be read."""
-        return bool(self.id) and not self.damaged and not self.missing
+        return not self.damaged and not self.missing
+
+    @property
+    def damage(self) -> str:
+        """Return what of it is lost, in words; empty if it is whole."""
+        found = [f"line {place} is damaged" for place in self.damaged]
+        if not self.damaged:  # otherwise these are the entries of the damaged lines
+            found += [f"entry {number} was removed" for number in self.missing]
+        return ", ".join(found)
 
     def live(self, *, with_open: bool = False) -> list[Entry]:
         """Return the entries in force: neither replaced nor removed by a later one.
