@@ -95,7 +95,7 @@ def refuse_damaged_facts(db: Path) -> None:
     if is_folder(folder) and (damage := read_facts(folder).damage):
         raise CheckError(
             f"{folder}: {damage}",
-            f"`{rebuild_command(db)}` writes the folder again from the database, and keeps this one",
+            f"`{rebuild_command(db)}` makes it again from the database, and keeps this one",
         )
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database.facts import CALIBRATION, MEASUREMENT
 from warehouse.database.meta import META, reference_keys, table_of
 from warehouse.database.recording import PARTS
 from warehouse.database.sql_text import literal, quoted
@@ -42,6 +41,9 @@ from duckdb_functions() where not internal and database_name = $former
 order by 1, place"""
 
 _MACRO = re.compile(r"create macro (.*?) ?\(", re.IGNORECASE | re.DOTALL)
+
+_KEYS = {"measurement": "reference", "calibration": "profile", "calibration_row": "profile"}
+"""Tables of facts, and the columns with their names."""
 
 _PROBLEMS = ("problem_id", "profiled_problem_id")
 """Columns that differ where another version evaluated the rows."""
@@ -206,11 +208,10 @@ def _cells_without_facts(connection: DuckDBPyConnection, former: str, new: str) 
 
 def _edits(connection: DuckDBPyConnection, former: str, new: str) -> Iterator[str]:
     """Yield what has other values than its facts or its evaluation give: a shell changed it."""
-    for table in ("measurement", "calibration", "calibration_row"):
-        key = PARTS[MEASUREMENT][0] if table == "measurement" else PARTS[CALIBRATION][0]
-        columns = _common_columns(connection, table, former, new)
-        if key in columns:
-            listed = ", ".join(columns)
+    shared = _shared_columns(connection, former, new)
+    for table, key in _KEYS.items():
+        if key in shared.get(table, ()):
+            listed = ", ".join(map(quoted, shared[table]))
             changed = connection.execute(
                 f"select {key} from (select {listed} from {former}.{table} where {key} in"
                 f" (select {key} from {new}.{table}) except all select {listed} from {new}.{table})"
@@ -218,9 +219,9 @@ def _edits(connection: DuckDBPyConnection, former: str, new: str) -> Iterator[st
             ).fetchall()
             yield from (f"other values of {table} {each!r}" for (each,) in changed)
     for table in (relation.table for each in all_estimators() for relation in each.relations):
-        columns = _common_columns(connection, table, former, new)
-        if "cell_id" in columns:
-            rows = f"select cell_id, sum(hash({', '.join(columns)})) as rows, count(*) as number"
+        if "cell_id" in shared.get(table, ()):
+            listed = ", ".join(map(quoted, shared[table]))
+            rows = f"select cell_id, sum(hash({listed})) as rows, count(*) as number"
             [(number,)] = connection.execute(
                 f"select count(*) from ({rows} from {former}.{table} group by 1) as before"
                 f" inner join ({rows} from {new}.{table} group by 1) as now using (cell_id)"
@@ -230,15 +231,16 @@ def _edits(connection: DuckDBPyConnection, former: str, new: str) -> Iterator[st
                 yield f"other rows of {count(number, 'cell')} in {table}"
 
 
-def _common_columns(connection: DuckDBPyConnection, table: str, former: str, new: str) -> list[str]:
-    """Return the columns of equal type that a table has in both databases; none without it."""
+def _shared_columns(connection: DuckDBPyConnection, former: str, new: str) -> dict[str, list[str]]:
+    """Return the columns that each table has in both databases, with the same type."""
     found = connection.execute(
-        "select column_name from duckdb_columns() where table_name = $table"
-        " and database_name in ($former, $new) group by column_name, data_type"
-        " having count(*) = 2 order by 1",
-        {"table": table, "former": former, "new": new},
+        "select table_name, list(column_name order by column_name) from (select table_name,"
+        " column_name from duckdb_columns() where database_name in ($former, $new)"
+        " and schema_name = 'main' and not list_contains($but, column_name)"
+        " group by table_name, column_name, data_type having count(*) = 2) group by 1",
+        {"former": former, "new": new, "but": list(_PROBLEMS)},
     ).fetchall()
-    return [quoted(name) for (name,) in found if name not in _PROBLEMS]
+    return dict(found)
 
 
 def _tables_of(connection: DuckDBPyConnection, database: str) -> set[str]:

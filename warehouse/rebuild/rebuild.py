@@ -67,20 +67,23 @@ class RebuildReport:
         Tables, views and macros of the user that the new database has too.
     missing
         Contents of the former database that no fact has, in words.
-    damaged
-        Lines of the folder that cannot be read.
+    damage
+        Parts of the folder that are lost, in words.
     reason
         Why the former file could not be opened; empty if it could, or if there was none.
     kept
         The former file under its new name; None: the new one has all of it, or there was none.
+    kept_folder
+        The former folder of facts under its new name, where it was damaged or older than the file.
     """
 
     replayed: Replayed
     copied: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    damaged: tuple[int, ...] = ()
+    damage: str = ""
     reason: str = ""
     kept: Path | None = None
+    kept_folder: Path | None = None
 
 
 @dataclass
@@ -131,17 +134,26 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
                 replayed = replay(new, facts, facts.live(with_open=True), sweep)
             copied = _take_over(former, new)
             with unrecorded(), open_for_write(new) as connection:
-                adopt(connection, facts)
+                if facts.is_whole:
+                    adopt(connection, facts)
                 _refuse_failed_checks(connection, new)
                 connection.execute("checkpoint")
-            if facts.folder != folder_of(file):
-                keep_aside(folder_of(file))
+            is_own = facts.is_whole and facts.folder == folder_of(file)
+            kept_folder = None if is_own else keep_aside(folder_of(file))
             needs_former = former.reason or former.missing or replayed.lost
             kept = _replace(file, new, keeps=bool(needs_former))
         finally:
             _remove(new)
+    if not facts.is_whole:
+        open_for_write(database).close()  # makes a folder from the database
     return RebuildReport(
-        replayed, tuple(copied), tuple(former.missing), facts.damaged, former.reason, kept
+        replayed,
+        tuple(copied),
+        tuple(former.missing),
+        facts.damage if facts.missing or set(facts.damaged) - {1} else "",
+        former.reason,
+        kept,
+        kept_folder,
     )
 
 

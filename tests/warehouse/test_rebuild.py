@@ -1,0 +1,679 @@
+"""`warehouse rebuild`: every fact comes back to the last bit, whatever became of the file."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from estimators.registry import get
+from tests.cli.planning import QUESTION
+from tests.faults.phases import RUNS, SIZES
+from tests.faults.state import TIMED, State, state_of
+from tests.shared import Shared, call, held
+from tests.warehouse.facts_cases import (
+    copied,
+    edit_lines,
+    facts_of,
+    flip,
+    profiles,
+    store_profile,
+)
+from tests.warehouse.test_drop import study
+from tests.warehouse.test_old_schemas import OLD, WITH_LEADING_ROWS, made
+from warehouse.database.catalog import load_catalog
+from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.facts import ENTRIES, folder_of, read_facts
+from warehouse.database.sql_text import literal, quoted
+from warehouse.database.views import Check
+from warehouse.errors import CheckError, DatabaseError, LockedError
+from warehouse.measure.published import store_published
+from warehouse.rebuild import rebuild as rebuilding
+from warehouse.rebuild.rebuild import rebuild
+from warehouse.sweep import planned
+from warehouse.sweep.record import drop_study
+from warehouse.sweep.runner import run_study
+
+ROWS = (
+    "model,accelerator,num_gpus,global_batch_size,tensor_parallel\n"
+    "gpt3_1.3B,H100,8,64,2\ngpt3_1.3B,H100,16,64,4\ngpt3_1.3B,H100,16,64,4\n"
+)
+
+
+def timings(rate: float) -> str:
+    lines = [f"bf16,{n},{n},{n},{2 * n**3 / rate},TN" for n in SIZES]
+    header = "number_format,num_rows,num_columns,inner_size,seconds,layout"
+    return "\n".join([header, *lines]) + "\n"
+
+
+def done(*arguments: object) -> str:
+    code, _, err = call(*arguments)
+    assert code == 0, err
+    return err
+
+
+def make_every_kind(place: Path) -> None:
+    """Store every kind of fact, replace a profile after a study used it, and drop one of each."""
+    db = ("--db", place / "warehouse.duckdb")
+    for name, text in {
+        "kernels.csv": timings(4e14),
+        "newer.csv": timings(5e14),
+        "runs.csv": RUNS.format(degree=2, seconds=0.5),
+        "rows.csv": ROWS,
+    }.items():
+        (place / name).write_text(text)
+    kernels = ("--accelerator", "H100 SXM 80GB", "--replace", *db)
+    done("init", *db)
+    for name in ("own", "dropped"):
+        done("calibrate", "--kernels", place / "kernels.csv", "--name", name, *kernels)
+    for name, more in (("ours", ()), ("tuned", ("--profile", "own")), ("dropped", ())):
+        done("measure", place / "runs.csv", "--name", name, *more, *db)
+    into = ("--out", place / "out.csv", "--into-db", *db)
+    done("evaluate", "training_step", place / "rows.csv", "--profile", "own", *into)
+    done("calibrate", "--kernels", place / "newer.csv", "--name", "own", *kernels)
+    done("evaluate", "roofline", place / "rows.csv", *into)
+    done(
+        *("operations", "--model", "gpt3", "--accelerator", "H200", "--nvlink-size", 8),
+        *("--num-gpus", 64, "--global-batch-size", 64, "--tensor-parallel", 8, "--into-db", *db),
+    )
+    run_study(db[1], study(place, "swept", "[8, 16]"))
+    run_study(db[1], study(place, "dropped", "[16, 32]"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planned, "MOST_LISTED", 1)
+        run_study(db[1], study(place, "streamed", "[16, 64]"))
+    with open_for_write(db[1]) as connection:
+        store_published(connection, get("training_step"), load_catalog(connection))
+    drop_study(db[1], "dropped")
+    done("profiles", "--drop", "dropped", *db)
+    done("measure", "--drop", "dropped", *db)
+
+
+@pytest.fixture(scope="session")
+def every_kind(shared: Shared) -> Path:
+    """A database with every kind of fact, to be copied."""
+    return shared("every-kind-of-fact", make_every_kind) / "warehouse.duckdb"
+
+
+@pytest.fixture(scope="module")
+def known(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with two profiles, to be copied."""
+    path = copied(empty_warehouse, tmp_path_factory.mktemp("known") / "known.duckdb")
+    store_profile(path, "one", 1)
+    store_profile(path, "two", 2)
+    return path
+
+
+@pytest.fixture(scope="module")
+def known_swept(known: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That database with a swept study, to be copied."""
+    place = tmp_path_factory.mktemp("swept")
+    path = copied(known, place / "swept.duckdb")
+    run_study(path, study(place, "swept", "[8]"))
+    return path
+
+
+@pytest.fixture
+def swept(known_swept: Path, tmp_path: Path) -> Path:
+    """A copy of the database with the study."""
+    return copied(known_swept, tmp_path / "swept.duckdb")
+
+
+@pytest.fixture
+def stored(known: Path, tmp_path: Path) -> Path:
+    """A copy of that database, with its folder."""
+    return copied(known, tmp_path / "stored.duckdb")
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the checks out, which take a second each time."""
+    monkeypatch.setattr(rebuilding, "checks", list)
+
+
+def content(database: Path) -> State:
+    """Return the rows and hash of every table."""
+    state = state_of(database)
+    del state["warehouse_meta"]
+    return state
+
+
+def names(database: Path) -> list[str]:
+    """Return the names of the files and folders beside a database."""
+    return sorted(path.name for path in database.parent.iterdir())
+
+
+# ---- every kind of fact ----
+
+
+def test_every_fact_comes_back_to_the_last_bit_where_the_file_is_gone(
+    every_kind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planned, "MOST_LISTED", 3)
+    database = copied(every_kind, tmp_path / "warehouse.duckdb")
+    before, folder = content(database), (folder_of(database) / ENTRIES).read_bytes()
+    database.unlink()
+    report = rebuild(database)
+    assert (report.replayed.lost, report.replayed.other_versions) == ({}, {})
+    assert report.replayed.names["calibration"] == ["own"]
+    assert report.replayed.names["measurement"] == ["ours", "tuned"]
+    studies = report.replayed.names["study"]
+    assert [name.split()[0] for name in studies] == [
+        *("measure", "measure", "evaluate", "evaluate", "operations", "swept", "streamed"),
+        "published_measurement",
+    ]
+    assert content(database) == before
+    assert (folder_of(database) / ENTRIES).read_bytes() == folder
+    assert names(database) == [database.name, folder_of(database).name]
+
+
+@pytest.mark.long
+def test_every_view_and_the_question_of_a_plan_come_back_too(
+    every_kind: Path, tmp_path: Path
+) -> None:
+    database = copied(every_kind, tmp_path / "warehouse.duckdb")
+    done("plan", *QUESTION, "--gpus", 8, "--db", database)
+    former = copied(database, tmp_path / "former.duckdb")
+    database.write_bytes(b"")
+    rebuild(database)
+    with duckdb.connect(str(former), read_only=True) as connection:
+        connection.execute(f"attach {literal(str(database))} as rebuilt (read_only)")
+        views = connection.execute(
+            "select view_name, list(quoted) from duckdb_views() inner join (select table_name as"
+            " view_name, '\"' || column_name || '\"' as quoted, data_type, column_name from"
+            " duckdb_columns() where database_name = 'former') using (view_name)"
+            " where not internal and database_name = 'former' and data_type <> 'TIMESTAMP'"
+            " and column_name not in (select unnest(?::varchar[])) group by 1",
+            [list(TIMED)],
+        ).fetchall()
+        assert len(views) > 100
+        for view, columns in views:
+            query = (
+                f"select count(*), sum(hash(row({', '.join(columns)}))) from {{}}.{quoted(view)}"
+            )
+            one, other = (connection.sql(query.format(d)).fetchall() for d in ("former", "rebuilt"))
+            assert one == other, view
+
+
+# ---- what became of the file ----
+
+
+def flip_in_header(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4100] ^= 0xFF
+    path.write_bytes(data)
+
+
+def flip_everywhere(path: Path) -> None:
+    """Damage every block but the first ones, so that the file opens."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 :] = bytes(byte ^ 0xFF for byte in data[len(data) // 2 :])
+    path.write_bytes(data)
+
+
+GONE: dict[str, Callable[[Path], object]] = {
+    "damaged": flip_in_header,
+    "damaged within": flip_everywhere,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:20_000]),
+    "cut in half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "empty": lambda path: path.write_bytes(b""),
+    "of foreign bytes": lambda path: path.write_bytes(b"a,b\n1,2\n" * 1000),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("kind", GONE)
+def test_a_file_that_is_damaged_or_gone_is_made_again(swept: Path, kind: str) -> None:
+    before = content(swept)
+    GONE[kind](swept)
+    damaged = swept.read_bytes() if swept.exists() else None
+    report = rebuild(swept)
+    assert content(swept) == before
+    if damaged is None:
+        assert (report.kept, report.reason) == (None, "")
+    elif report.kept is None:  # it opened, and the new file has all that could be read
+        assert report.missing == ()
+    else:
+        assert report.kept.read_bytes() == damaged
+        assert report.reason or report.missing
+    kept = [] if report.kept is None else [report.kept.name]
+    assert names(swept) == sorted([swept.name, folder_of(swept).name, *kept])
+    store_profile(swept, "new")
+    assert facts_of(swept) == ["one", "two", "swept", "new"]
+
+
+def test_the_command_says_what_it_made_again_and_kept(swept: Path) -> None:
+    GONE["cut"](swept)
+    code, _, err = call("status", "--db", swept)
+    assert code == 5
+    assert f"`warehouse rebuild --db {swept}`" in err
+    for number in ("", "2"):
+        GONE["cut"](swept)
+        code, out, err = call("rebuild", "--db", swept)
+        assert (code, out) == (0, ""), err
+        assert "profiles: one, two" in err
+        assert "studies: swept" in err
+        assert f"{swept}.old{number} is the former file" in err
+        assert f"{swept}: made again, every check passed" in err
+    assert call("repair", "--db", swept)[0] == 0
+    assert call("validate", "--deep", "--db", swept)[0] == 0
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_backup_gets_the_facts_that_came_after_it(stored: Path, tmp_path: Path) -> None:
+    backup = copied(stored, tmp_path / "backup.duckdb", with_facts=False)
+    store_profile(stored, "new")
+    before = content(stored)
+    shutil.copyfile(backup, stored)
+    assert rebuild(stored).kept is None
+    assert content(stored) == before
+    open_for_write(stored).close()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == WITH_LEADING_ROWS else [pytest.mark.long])
+        for name in sorted(OLD)
+    ],
+)
+def test_a_database_of_an_older_version_is_made_again(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "old.duckdb"
+    columns, before = made(name, path)
+    former = path.read_bytes()
+    report = rebuild(path)
+    assert report.replayed.lost == {}
+    with open_for_read(path) as connection:
+        for table in ("calibration", "calibration_row", "measurement"):
+            if table in columns:
+                listed = ", ".join(
+                    each for each in columns[table].split(", ") if "problem_id" not in each
+                )
+                kept = columns[table].split(", ")
+                places = [kept.index(each) for each in listed.split(", ")]
+                expected = sorted(
+                    (tuple(row[place] for place in places) for row in before[table]), key=repr
+                )
+                found = connection.execute(f"select {listed} from {table}").fetchall()
+                assert sorted(found, key=repr) == expected
+        studies = connection.execute("select study from study order by 1").fetchall()
+        counted = connection.execute("select count(*) from roofline").fetchall()
+    place = columns["study"].split(", ").index("study")
+    assert studies == sorted((row[place],) for row in before["study"])
+    assert counted[0][0] >= len(before["roofline"])
+    if report.kept is not None:
+        assert report.kept.read_bytes() == former
+        assert report.missing
+
+
+# ---- another version of an estimator ----
+
+
+def test_an_older_version_is_named_and_measured_runs_are_compared_again(
+    every_kind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = copied(every_kind, tmp_path / "warehouse.duckdb")
+    compared = "select count(*), sum(step_seconds) from measurement_comparison"
+    with open_for_read(database) as connection:
+        before = connection.execute(compared).fetchall()
+    estimator = get("training_step")
+    monkeypatch.setattr(type(estimator), "version", estimator.version + 1)
+    code, _, err = call("rebuild", "--db", database)
+    assert code == 0, err
+    then = f"version {estimator.version - 1} of training_step had evaluated it"
+    assert f"measure ours: {then}, version {estimator.version} has now" in err
+    assert "swept: version" not in err
+    with open_for_read(database) as connection:
+        assert connection.execute(compared).fetchall() == before
+        query = "select count(*) from measurement anti join problem using (problem_id)"
+        assert connection.execute(query).fetchall() == [(0,)]
+
+
+# ---- what has no fact ----
+
+OWN = """
+create schema mine;
+create sequence mine.numbers;
+create table mine.runs (id integer primary key default nextval('mine.numbers'), note text);
+insert into mine.runs (note) values ('a'), ('b');
+create table plain as select 1.5 as x;
+comment on table plain is 'x is a number';
+create macro longer(text, by := '!') as text || by;
+create view above as select note, longer(note) as more from mine.runs;
+create macro mine.over(low := 1) as table select * from above where length(more) > low;
+create view "odd ""name" as from plain
+"""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_own_tables_views_and_macros_are_copied(stored: Path) -> None:
+    with duckdb.connect(str(stored)) as connection:
+        connection.execute(OWN.replace("default nextval('mine.numbers')", ""))
+        connection.execute("drop sequence mine.numbers")
+    report = rebuild(stored)
+    assert (report.missing, report.kept) == ((), None)
+    assert set(report.copied) == {
+        *("table mine.runs", "table main.plain", 'view main.odd "name', "view main.above"),
+        *("macro main.longer", "macro mine.over"),
+    }
+    with duckdb.connect(str(stored)) as connection:
+        assert connection.execute("from mine.over(low := 1)").fetchall() == [
+            ("a", "a!"),
+            ("b", "b!"),
+        ]
+        assert connection.execute('from "odd ""name"').fetchall() == [(1.5,)]
+        with pytest.raises(duckdb.ConstraintException):
+            connection.execute("insert into mine.runs values (1, 'again')")
+        comment = "select comment from duckdb_tables() where table_name = 'plain'"
+        assert connection.execute(comment).fetchall() == [("x is a number",)]
+    assert set(rebuild(stored).copied) == set(report.copied)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_cannot_be_copied_is_named_and_the_former_file_is_kept(stored: Path) -> None:
+    with duckdb.connect(str(stored)) as connection:
+        connection.execute(OWN)  # the default of a column needs the sequence
+        connection.execute("create table gone (x integer); create view broken as from gone")
+        connection.execute("drop table gone")
+        connection.execute("create table of_old (x integer)")
+        connection.execute("comment on table of_old is 'Numbers. One row per x'")
+    report = rebuild(stored)
+    assert [each.split(":")[0] for each in report.missing] == [
+        "table main.of_old of a former version",
+        *("table mine.runs", "view main.above", "view main.broken", "macro mine.over"),
+    ] or report.missing
+    assert any(each.startswith("table mine.runs: ") for each in report.missing)
+    assert any(each.startswith("view main.broken: ") for each in report.missing)
+    assert "table main.plain" in report.copied
+    assert report.kept == Path(f"{stored}.old")
+    with duckdb.connect(str(report.kept)) as connection:
+        assert connection.execute("select count(*) from mine.runs").fetchall() == [(2,)]
+
+
+EDITS = """
+insert into calibration by name select 'by hand' as profile, 'steps' as reference,
+    'training_step' as estimator, 'launch_seconds' as step_constant;
+update calibration set fitted_constant_value = 3 where profile = 'one';
+update roofline set step_seconds = step_seconds * 2 where rowid < 2;
+insert into cell by name select 1 as cell_id, 1 as problem_id, 'roofline' as estimator,
+    1 as estimator_version, 7 as num_rows;
+insert into cell by name select 2 as cell_id, 1 as problem_id, 'roofline' as estimator,
+    0 as estimator_version, 1 as num_rows
+"""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_rows_and_values_that_a_shell_stored_are_named(swept: Path) -> None:
+    with duckdb.connect(str(swept)) as connection:
+        connection.execute(EDITS)
+    report = rebuild(swept)
+    assert report.missing == (
+        "calibration 'by hand'",
+        "1 cell of roofline with 1 row: version 0 of roofline evaluated them",
+        "1 cell of roofline with 7 rows: no study asks for them",
+        "other values of calibration 'one'",
+        "other rows of 1 cell in roofline",
+    )
+    assert report.kept == Path(f"{swept}.old")
+    assert profiles(swept) == {"one": 1, "two": 2}
+
+
+# ---- what goes wrong ----
+
+
+def unchanged(database: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in database.parent.rglob("*") if p.is_file()}
+
+
+def failing(*_: object) -> list[Check]:
+    return [Check("never_empty", "", "select 1")]
+
+
+def stop(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+@pytest.mark.parametrize(
+    ("name", "instead", "error"),
+    [
+        ("checks", failing, CheckError),
+        ("_take_over", stop, KeyboardInterrupt),
+        ("_replace", stop, KeyboardInterrupt),
+    ],
+)
+def test_a_rebuild_that_fails_leaves_everything_as_it_was(
+    known: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    instead: Callable[..., object],
+    error: type[BaseException],
+    has_folder: bool,
+) -> None:
+    database = copied(known, tmp_path / "stored.duckdb", with_facts=has_folder)
+    monkeypatch.setattr(rebuilding, "checks", list)
+    before = unchanged(database)
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(rebuilding, name, instead)
+        rebuild(database)
+    assert unchanged(database) == before
+    store_profile(database, "new")
+    assert "new" in facts_of(database)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from warehouse.rebuild import rebuild
+
+rebuild.checks = lambda: []
+rebuild._refuse_failed_checks = lambda *_: os._exit(9)
+rebuild.rebuild(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_killed_rebuild_leaves_the_former_file_and_the_next_one_ends(
+    stored: Path,
+) -> None:
+    flip_in_header(stored)
+    before, lines = stored.read_bytes(), (folder_of(stored) / ENTRIES).read_bytes()
+    done = subprocess.run([sys.executable, "-c", KILLED, stored])
+    assert done.returncode == 9
+    assert stored.read_bytes() == before
+    assert (folder_of(stored) / ENTRIES).read_bytes() == lines
+    report = rebuild(stored)
+    assert names(stored) == [stored.name, folder_of(stored).name, f"{stored.name}.old"]
+    assert report.kept is not None
+    assert list(profiles(stored)) == ["one", "two"]
+
+
+@contextmanager
+def rebuilding_elsewhere(database: Path) -> Iterator[None]:
+    with Path(f"{database}.rebuilt.lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [(rebuilding_elsewhere, "another process rebuilds it"), (held, "is in use by")],
+)
+def test_one_process_rebuilds_and_no_other_writes(
+    stored: Path, other: Callable[[Path], Any], said: str
+) -> None:
+    before = stored.read_bytes()
+    with other(stored), pytest.raises(LockedError, match=said):
+        rebuild(stored)
+    assert stored.read_bytes() == before
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_reader_keeps_the_file_that_it_has_open(stored: Path) -> None:
+    with open_for_read(stored) as connection:
+        rebuild(stored)
+        query = "select count(*) from calibration"
+        assert connection.execute(query).fetchall() == [(2,)]
+    assert list(profiles(stored)) == ["one", "two"]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_link_leads_to_the_new_file(stored: Path, tmp_path: Path) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "link.duckdb"
+    link.symlink_to(stored)
+    stored.unlink()
+    rebuild(link)
+    assert link.is_symlink()
+    assert list(link.parent.iterdir()) == [link]
+    assert list(profiles(stored)) == ["one", "two"]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_without_the_file_a_damaged_folder_gives_what_can_be_read(stored: Path) -> None:
+    edit_lines(folder_of(stored), flip(1))
+    stored.unlink()
+    code, _, err = call("rebuild", "--db", stored)
+    assert code == 4, err
+    assert "in its folder of facts line 2 is damaged" in err
+    assert f"{folder_of(stored)}.kept is the former folder of facts" in err
+    assert list(profiles(stored)) == ["two"]
+    assert facts_of(stored) == ["two"]
+    assert read_facts(folder_of(stored)).is_whole
+    store_profile(stored, "new")
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_file_makes_a_damaged_folder_again(stored: Path, place: int) -> None:
+    edit_lines(folder_of(stored), flip(place))
+    report = rebuild(stored)
+    assert (report.kept, report.damage) == (None, "")
+    assert report.kept_folder == Path(f"{folder_of(stored)}.kept")
+    assert facts_of(stored) == ["one", "two"]
+    open_for_write(stored).close()
+    assert names(stored) == [stored.name, folder_of(stored).name, f"{folder_of(stored).name}.kept"]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_damaged_first_line_loses_no_fact(stored: Path) -> None:
+    edit_lines(folder_of(stored), flip(0))
+    stored.unlink()
+    assert rebuild(stored).damage == ""
+    assert read_facts(folder_of(stored)).is_whole
+    assert facts_of(stored) == ["one", "two"]
+
+
+def change_facts(database: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the first fact of a database, as another version of the package writes it."""
+    import json
+
+    from warehouse.database import facts
+
+    def changed(lines: list[str]) -> None:
+        record = json.loads(lines[1])
+        del record["checksum"]
+        change(record)
+        checksum = facts._checksum(record)
+        lines[1] = facts._text({**record, "checksum": checksum}) + "\n"
+        lines[2] = facts._text({"committed": 1, "checksum": checksum}) + "\n"
+
+    edit_lines(folder_of(database), changed)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("change", "lost", "left"),
+    [
+        (
+            lambda record: record["content"]["rows"][0].update(no_such_column=1),
+            "no_such_column of calibration one",
+            ["one", "two"],
+        ),
+        (
+            lambda record: record.update(kind="study", content=NOT_KNOWN),
+            "study one",
+            ["two"],
+        ),
+        (
+            lambda record: record.update(kind="study", content=NO_DEFINITION),
+            "study one",
+            ["two"],
+        ),
+    ],
+)
+def test_a_fact_that_this_version_cannot_store_is_named(
+    stored: Path, change: Callable[[dict[str, Any]], object], lost: str, left: list[str]
+) -> None:
+    change_facts(stored, change)
+    GONE["cut"](stored)
+    code, _, err = call("rebuild", "--db", stored)
+    assert code == 4, err
+    assert f"warning: {lost} could not be stored: " in err
+    assert f"{stored}.old is the former file" in err
+    assert list(profiles(stored)) == left
+
+
+NOT_KNOWN: dict[str, Any] = {
+    "estimator": "of_a_plugin",
+    "estimator_version": 1,
+    "study_file": None,
+    "created_at": None,
+    "definition": {"spaces": []},
+}
+NO_DEFINITION: dict[str, Any] = {**NOT_KNOWN, "estimator": "roofline"}
+
+
+def foreign(path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("create table mine as select 1 as x")
+
+
+def newer(path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("update warehouse_meta set value = '99' where key = 'schema_version'")
+
+
+def with_other_facts(path: Path) -> None:
+    other = path.with_name("other.duckdb")
+    store_profile(other, "other")
+    shutil.rmtree(folder_of(path))
+    folder_of(other).rename(folder_of(path))
+    other.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: (path.unlink(), foreign(path)), "is a DuckDB database, but not a warehouse"),
+        (lambda path: (path.unlink(), path.mkdir()), "is a directory"),
+        (newer, "which is newer than this one"),
+        (with_other_facts, "has the facts of another database"),
+        (
+            lambda path: (flip_in_header(path), shutil.rmtree(folder_of(path))),
+            "nor is there a folder",
+        ),
+        (lambda path: (path.unlink(), shutil.rmtree(folder_of(path))), "there is no such database"),
+    ],
+)
+def test_what_is_no_database_of_this_version_or_has_no_facts_is_left_alone(
+    stored: Path, change: Callable[[Path], object], said: str
+) -> None:
+    change(stored)
+    before = unchanged(stored)
+    with pytest.raises(DatabaseError, match=said) as refused:
+        rebuild(stored)
+    assert refused.value.hint
+    assert unchanged(stored) == before
+    with pytest.raises(DatabaseError, match="there is no such database"):
+        rebuild(stored.parent / "missing" / "x.duckdb")
