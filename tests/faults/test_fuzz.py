@@ -16,6 +16,7 @@ from hypothesis import given
 
 from tests.examples import examples
 from tests.faults.fuzz import KINDS, Case, check, is_small
+from warehouse.database.facts import folder_of
 
 NUMBERS = {"study": 60, "configurations": 50, "runs": 25, "reference": 100, "words": 10}
 """Kind of input -> its examples; a run that is taken costs a second."""
@@ -38,6 +39,7 @@ def checked(
         code = check(case, place, database)
         if code == 0 and case.kind in {"runs", "words"}:
             database.unlink()  # it may have stored something
+            shutil.rmtree(folder_of(database), ignore_errors=True)
         return code
 
     return checked

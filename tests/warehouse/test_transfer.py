@@ -14,6 +14,9 @@ import duckdb
 import polars as pl
 import pyarrow.dataset as dataset
 import pytest
+from warehouse.transfer.export_facts import export_facts, kept_tables
+from warehouse.transfer.folder import MANIFEST, rows_path
+from warehouse.transfer.import_facts import import_facts
 
 from tests.shared import Quickstart
 from tests.warehouse.test_drop import study
@@ -22,9 +25,6 @@ from warehouse.errors import InputError, UsageError
 from warehouse.sweep.runner import run_study
 from warehouse.transfer import export_facts as export_room
 from warehouse.transfer import query_file
-from warehouse.transfer.export_facts import export_facts, kept_tables
-from warehouse.transfer.folder import MANIFEST, rows_path
-from warehouse.transfer.import_facts import import_facts
 from warehouse.transfer.query_file import export_query
 
 OWN = """
