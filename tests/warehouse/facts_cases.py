@@ -8,9 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from estimators.registry import get
+from tests.faults.phases import RUNS, SIZES
+from tests.faults.state import State, state_of
+from tests.shared import call
+from tests.warehouse.test_drop import study
 from warehouse.calibrate.store import drop_profile, replace_profile
+from warehouse.database.catalog import load_catalog
 from warehouse.database.connection import open_as_it_is, open_for_write
 from warehouse.database.facts import ENTRIES, folder_of, read_facts
+from warehouse.measure.published import store_published
+from warehouse.sweep import planned
+from warehouse.sweep.record import drop_study
+from warehouse.sweep.runner import run_study
 
 
 def store_profile(database: Path, name: str, value: float = 0.1 + 0.2) -> None:
@@ -75,3 +87,64 @@ def flip(place: int) -> Callable[[list[str]], None]:
             lines[place] = lines[place][1:]  # an id has no checksum: the line must be no JSON
 
     return change
+
+
+def content(database: Path) -> State:
+    """Return the rows and hash of every table."""
+    state = state_of(database)
+    del state["warehouse_meta"]
+    return state
+
+
+ROWS = (
+    "model,accelerator,num_gpus,global_batch_size,tensor_parallel\n"
+    "gpt3_1.3B,H100,8,64,2\ngpt3_1.3B,H100,16,64,4\ngpt3_1.3B,H100,16,64,4\n"
+)
+
+
+def timings(rate: float) -> str:
+    lines = [f"bf16,{n},{n},{n},{2 * n**3 / rate},TN" for n in SIZES]
+    header = "number_format,num_rows,num_columns,inner_size,seconds,layout"
+    return "\n".join([header, *lines]) + "\n"
+
+
+def done(*arguments: object) -> str:
+    code, _, err = call(*arguments)
+    assert code == 0, err
+    return err
+
+
+def make_every_kind(place: Path) -> None:
+    """Store every kind of fact, replace a profile after a study used it, and drop one of each."""
+    db = ("--db", place / "warehouse.duckdb")
+    for name, text in {
+        "kernels.csv": timings(4e14),
+        "newer.csv": timings(5e14),
+        "runs.csv": RUNS.format(degree=2, seconds=0.5),
+        "rows.csv": ROWS,
+    }.items():
+        (place / name).write_text(text)
+    kernels = ("--accelerator", "H100 SXM 80GB", "--replace", *db)
+    done("init", *db)
+    for name in ("own", "dropped"):
+        done("calibrate", "--kernels", place / "kernels.csv", "--name", name, *kernels)
+    for name, more in (("ours", ()), ("tuned", ("--profile", "own")), ("dropped", ())):
+        done("measure", place / "runs.csv", "--name", name, *more, *db)
+    into = ("--out", place / "out.csv", "--into-db", *db)
+    done("evaluate", "training_step", place / "rows.csv", "--profile", "own", *into)
+    done("calibrate", "--kernels", place / "newer.csv", "--name", "own", *kernels)
+    done("evaluate", "roofline", place / "rows.csv", *into)
+    done(
+        *("operations", "--model", "gpt3", "--accelerator", "H200", "--nvlink-size", 8),
+        *("--num-gpus", 64, "--global-batch-size", 64, "--tensor-parallel", 8, "--into-db", *db),
+    )
+    run_study(db[1], study(place, "swept", "[8, 16]"))
+    run_study(db[1], study(place, "dropped", "[16, 32]"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planned, "MOST_LISTED", 1)
+        run_study(db[1], study(place, "streamed", "[16, 64]"))
+    with open_for_write(db[1]) as connection:
+        store_published(connection, get("training_step"), load_catalog(connection))
+    drop_study(db[1], "dropped")
+    done("profiles", "--drop", "dropped", *db)
+    done("measure", "--drop", "dropped", *db)

@@ -16,11 +16,13 @@ import pytest
 
 from estimators.registry import get
 from tests.cli.planning import QUESTION
-from tests.faults.phases import RUNS, SIZES
-from tests.faults.state import TIMED, State, state_of
-from tests.shared import Shared, call, held
+from tests.faults.phases import RUNS
+from tests.faults.state import TIMED
+from tests.shared import call, held
 from tests.warehouse.facts_cases import (
+    content,
     copied,
+    done,
     edit_lines,
     facts_of,
     flip,
@@ -29,78 +31,16 @@ from tests.warehouse.facts_cases import (
 )
 from tests.warehouse.test_drop import study
 from tests.warehouse.test_old_schemas import OLD, WITH_LEADING_ROWS, made
-from warehouse.database.catalog import load_catalog
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.deep_check import Damage, deep_check
 from warehouse.database.facts import ENTRIES, folder_of, read_facts
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.views import Check
 from warehouse.errors import CheckError, DatabaseError, LockedError
-from warehouse.measure.published import store_published
 from warehouse.rebuild import rebuild as rebuilding
 from warehouse.rebuild.rebuild import rebuild
 from warehouse.sweep import planned
-from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
-
-ROWS = (
-    "model,accelerator,num_gpus,global_batch_size,tensor_parallel\n"
-    "gpt3_1.3B,H100,8,64,2\ngpt3_1.3B,H100,16,64,4\ngpt3_1.3B,H100,16,64,4\n"
-)
-
-
-def timings(rate: float) -> str:
-    lines = [f"bf16,{n},{n},{n},{2 * n**3 / rate},TN" for n in SIZES]
-    header = "number_format,num_rows,num_columns,inner_size,seconds,layout"
-    return "\n".join([header, *lines]) + "\n"
-
-
-def done(*arguments: object) -> str:
-    code, _, err = call(*arguments)
-    assert code == 0, err
-    return err
-
-
-def make_every_kind(place: Path) -> None:
-    """Store every kind of fact, replace a profile after a study used it, and drop one of each."""
-    db = ("--db", place / "warehouse.duckdb")
-    for name, text in {
-        "kernels.csv": timings(4e14),
-        "newer.csv": timings(5e14),
-        "runs.csv": RUNS.format(degree=2, seconds=0.5),
-        "rows.csv": ROWS,
-    }.items():
-        (place / name).write_text(text)
-    kernels = ("--accelerator", "H100 SXM 80GB", "--replace", *db)
-    done("init", *db)
-    for name in ("own", "dropped"):
-        done("calibrate", "--kernels", place / "kernels.csv", "--name", name, *kernels)
-    for name, more in (("ours", ()), ("tuned", ("--profile", "own")), ("dropped", ())):
-        done("measure", place / "runs.csv", "--name", name, *more, *db)
-    into = ("--out", place / "out.csv", "--into-db", *db)
-    done("evaluate", "training_step", place / "rows.csv", "--profile", "own", *into)
-    done("calibrate", "--kernels", place / "newer.csv", "--name", "own", *kernels)
-    done("evaluate", "roofline", place / "rows.csv", *into)
-    done(
-        *("operations", "--model", "gpt3", "--accelerator", "H200", "--nvlink-size", 8),
-        *("--num-gpus", 64, "--global-batch-size", 64, "--tensor-parallel", 8, "--into-db", *db),
-    )
-    run_study(db[1], study(place, "swept", "[8, 16]"))
-    run_study(db[1], study(place, "dropped", "[16, 32]"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planned, "MOST_LISTED", 1)
-        run_study(db[1], study(place, "streamed", "[16, 64]"))
-    with open_for_write(db[1]) as connection:
-        store_published(connection, get("training_step"), load_catalog(connection))
-    drop_study(db[1], "dropped")
-    done("profiles", "--drop", "dropped", *db)
-    done("measure", "--drop", "dropped", *db)
-
-
-@pytest.fixture(scope="session")
-def every_kind(shared: Shared) -> Path:
-    """A database with every kind of fact, to be copied."""
-    return shared("every-kind-of-fact", make_every_kind) / "warehouse.duckdb"
 
 
 @pytest.fixture(scope="module")
@@ -137,13 +77,6 @@ def stored(known: Path, tmp_path: Path) -> Path:
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the checks out, which take a second each time."""
     monkeypatch.setattr(rebuilding, "checks", list)
-
-
-def content(database: Path) -> State:
-    """Return the rows and hash of every table."""
-    state = state_of(database)
-    del state["warehouse_meta"]
-    return state
 
 
 def deep(database: Path) -> list[Damage]:

@@ -129,11 +129,8 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
         If the database is locked or damaged.
     """
     with _facts_in(folder) as facts:
-        if facts.damaged:
-            listed = ", ".join(map(str, facts.damaged))
-            raise InputError(
-                f"{folder}: lines {listed} of facts.jsonl are damaged", "copy the folder again"
-            )
+        if facts.damage:
+            raise InputError(f"{folder}: {facts.damage}", "copy the folder again")
         given = facts.live(with_open=True)
         for entry in given:
             if entry.inputs is not None:
@@ -165,10 +162,11 @@ def _facts_in(folder: Path) -> Iterator[Facts]:
     if not (folder / MANIFEST).is_file():
         yield read_facts(folder)
         return
-    with TemporaryDirectory(prefix="warehouse-") as temporary, opened(folder) as connection:
+    with TemporaryDirectory(prefix="warehouse-") as temporary:
         made = Path(temporary) / "facts"
         begin_folder(made)
-        write_facts(connection, made)
+        with opened(folder) as connection:
+            write_facts(connection, made)
         yield read_facts(made)
 
 
