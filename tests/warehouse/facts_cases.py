@@ -104,6 +104,12 @@ ROWS = (
 )
 
 
+OWN_ROWS = (
+    "model,accelerator,nvlink_size,num_gpus,global_batch_size,tensor_parallel\n"
+    "gpt3_1.3B,mine,8,8,64,8\n"
+)
+
+
 def timings(rate: float) -> str:
     lines = [f"bf16,{n},{n},{n},{2 * n**3 / rate},TN" for n in SIZES]
     header = "number_format,num_rows,num_columns,inner_size,seconds,layout"
@@ -124,6 +130,8 @@ def make_every_kind(place: Path) -> None:
         "newer.csv": timings(5e14),
         "runs.csv": RUNS.format(degree=2, seconds=0.5),
         "rows.csv": ROWS,
+        "own_rows.csv": OWN_ROWS,
+        "own.toml": '[systems.mine]\nbased_on = "H200"\nhbm_bytes_per_second = 9e12\n',
     }.items():
         (place / name).write_text(text)
     kernels = ("--accelerator", "H100 SXM 80GB", "--replace", *db)
@@ -136,6 +144,9 @@ def make_every_kind(place: Path) -> None:
     done("evaluate", "training_step", place / "rows.csv", "--profile", "own", *into)
     done("calibrate", "--kernels", place / "newer.csv", "--name", "own", *kernels)
     done("evaluate", "roofline", place / "rows.csv", *into)
+    own = place / "own.toml"
+    done("evaluate", "roofline", place / "own_rows.csv", "--catalog", own, *into)
+    own.unlink()  # the fact has the definition
     done(
         *("operations", "--model", "gpt3", "--accelerator", "H200", "--nvlink-size", 8),
         *("--num-gpus", 64, "--global-batch-size", 64, "--tensor-parallel", 8, "--into-db", *db),

@@ -106,7 +106,8 @@ def test_every_fact_comes_back_to_the_last_bit_where_the_file_is_gone(
     assert report.replayed.names["measurement"] == ["ours", "tuned"]
     studies = report.replayed.names["study"]
     assert [name.split()[0] for name in studies] == [
-        *("measure", "measure", "evaluate", "evaluate", "operations", "swept", "streamed"),
+        *("measure", "measure", "evaluate", "evaluate", "evaluate", "operations", "swept"),
+        "streamed",
         "published_measurement",
     ]
     assert content(database) == before
@@ -586,8 +587,24 @@ NO_DEFINITION: dict[str, Any] = {**NOT_KNOWN, "estimator": "roofline"}
 
 
 def foreign(path: Path) -> None:
+    path.unlink()
     with duckdb.connect(str(path)) as connection:
         connection.execute("create table mine as select 1 as x")
+
+
+def in_a_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def damaged_without_facts(path: Path) -> None:
+    flip_in_header(path)
+    shutil.rmtree(folder_of(path))
+
+
+def nothing(path: Path) -> None:
+    path.unlink()
+    shutil.rmtree(folder_of(path))
 
 
 def newer(path: Path) -> None:
@@ -606,15 +623,12 @@ def with_other_facts(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda path: (path.unlink(), foreign(path)), "is a DuckDB database, but not a warehouse"),
-        (lambda path: (path.unlink(), path.mkdir()), "is a directory"),
+        (foreign, "is a DuckDB database, but not a warehouse"),
+        (in_a_directory, "is a directory"),
         (newer, "which is newer than this one"),
         (with_other_facts, "has the facts of another database"),
-        (
-            lambda path: (flip_in_header(path), shutil.rmtree(folder_of(path))),
-            "nor is there a folder",
-        ),
-        (lambda path: (path.unlink(), shutil.rmtree(folder_of(path))), "there is no such database"),
+        (damaged_without_facts, "nor is there a folder"),
+        (nothing, "there is no such database"),
     ],
 )
 def test_what_is_no_database_of_this_version_or_has_no_facts_is_left_alone(

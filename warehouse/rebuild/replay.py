@@ -195,7 +195,7 @@ def _evaluate(
     """Evaluate and store configurations; return former problem -> problem of measured runs."""
     estimator = registry.get(study.estimator)
     [mends] = study.mends
-    catalog = load_catalog(connection)
+    catalog = study.defined.added_to(load_catalog(connection))
     _, report = evaluate_frame(
         *(estimator, frame, mends, catalog),
         relation=relation,
