@@ -13,6 +13,7 @@ import duckdb
 import pytest
 
 from tests.shared import Command
+from tests.warehouse.facts_cases import copied, store_profile
 from warehouse.database import backup as backup_room
 from warehouse.database import compact as compact_room
 from warehouse.database.compact import row_counts
@@ -67,10 +68,12 @@ def test_facts_are_exported_and_imported(
     empty_warehouse: Path, tmp_path: Path, warehouse: Command
 ) -> None:
     facts, database = tmp_path / "facts", tmp_path / "new.duckdb"
-    code, _, err = warehouse("export", "--facts", facts, "--db", empty_warehouse)
-    assert (code, err.split(",")[0]) == (0, f"{facts}: 0 cells")
+    store_profile(copied(empty_warehouse, tmp_path / "one.duckdb"), "one")
+    code, _, err = warehouse("export", "--facts", facts, "--db", tmp_path / "one.duckdb")
+    assert (code, err.split(",")[0]) == (0, f"{facts}: 1 fact")
     code, _, err = warehouse("import", facts, "--db", database)
-    assert (code, err) == (0, f"{database}: 0 new cells, 0 new rows; 0 cells stored before\n")
+    said = f"{database}: 1 new fact; 0 facts stored before\n"
+    assert (code, err) == (0, f"profiles: one\n{said}")
     code, _, err = warehouse("import", tmp_path, "--db", database)
     assert code == 3
     assert "is no folder of facts" in err

@@ -13,6 +13,7 @@ import pytest
 
 from tests.shared import Command
 from warehouse import Warehouse
+from warehouse.database.connection import open_for_write
 from warehouse.errors import InputError
 
 HEAD = "run,model,accelerator,num_gpus,global_batch_size,step_seconds"
@@ -31,6 +32,7 @@ def database(empty_warehouse: Path, tmp_path: Path) -> Path:
                 " fitted_constant_value) values (?, 'training_step', 'steps', ?, ?)",
                 [profile, CONSTANT, factor],
             )
+    open_for_write(path).close()  # makes the folder of facts
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,15 @@ import duckdb
 
 from estimators.registry import all_estimators
 from warehouse.database.connection import open_as_it_is
-from warehouse.database.meta import FACTS_ID, FACTS_LAST, META
+from warehouse.database.facts import (
+    COMMITTED,
+    ENTRIES,
+    OPEN,
+    folder_of,
+    is_folder,
+    read_facts,
+)
+from warehouse.database.meta import FACTS_ID, FACTS_LAST, META, last_fact
 from warehouse.database.sql_text import literal, quoted
 
 State = dict[str, list[Any]]
@@ -45,13 +54,33 @@ def hashed(connection: duckdb.DuckDBPyConnection) -> State:
     found = {}
     for table, names in tables.items():
         query = f"select count(*), sum(hash(row({', '.join(names)})))::varchar from {quoted(table)}"
-        if table == META:
+        if table == META:  # the last entry has the time at which it was written
             query += f" where key not in ({literal(FACTS_ID)}, {literal(FACTS_LAST)})"
         try:
             found[table] = list(connection.execute(query).fetchall()[0])
         except duckdb.Error:
             found[table] = [-1, UNREADABLE]
     return found
+
+
+def facts_in_force(database: Path) -> list[Any]:
+    """Return the facts that the folder of a database has, and its damage.
+
+    The database knows whether an open entry has committed.
+    """
+    if not database.exists() or not is_folder(folder_of(database)):
+        return []
+    with open_as_it_is(database) as connection:
+        _, number, _ = last_fact(connection)
+    facts = read_facts(folder_of(database))
+    entries = (
+        replace(entry, outcome=COMMITTED)
+        if entry.outcome == OPEN and entry.number <= number
+        else entry
+        for entry in facts.entries
+    )
+    live = replace(facts, entries=tuple(entries)).live()
+    return [sorted(" ".join(entry.subject) for entry in live), facts.damage]
 
 
 def faults_of(database: Path) -> list[str]:
@@ -134,6 +163,9 @@ def state_of_folder(folder: Path) -> State:
                     f"select count(*), sum(hash(row({', '.join(columns)})))::varchar from {source}"
                 )
                 found[name] = list(connection.execute(query).fetchall()[0])
+            elif path.name == ENTRIES:
+                facts = read_facts(path.parent)
+                found[name] = [len(facts.live(with_open=True)), facts.damage]
             elif path.suffix == ".json" and path.parent.name == "cells":
                 document = json.loads(path.read_text(encoding="utf-8"))
                 content = (folder / document["file"]).read_bytes()
@@ -146,6 +178,6 @@ def state_of_folder(folder: Path) -> State:
 
 def leftovers(place: Path) -> list[str]:
     """Return the temporary files of a folder, those of a database's log not counted."""
-    marks = (".new-", ".partial", ".compact", ".repaired", ".snapshot", ".progress")
+    marks = (".new-", ".partial", ".compact", ".rebuilt", ".snapshot", ".progress")
     paths = (path.relative_to(place).as_posix() for path in place.rglob("*"))
     return sorted(name for name in paths if any(mark in name for mark in marks))

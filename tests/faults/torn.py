@@ -49,7 +49,7 @@ def library() -> Path | None:
         return None
     target = Path(os.environ["TORN_FOLDER"]) / "torn.so"
     if not target.exists():
-        command = [compiler, "-shared", "-fPIC", "-O1", "-o", target, _SOURCE, "-ldl"]
+        command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(target), str(_SOURCE), "-ldl"]
         subprocess.run(command, check=True)
     return target
 

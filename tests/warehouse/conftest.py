@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 
 from estimators.registry import ESTIMATORS
+from tests.shared import Shared
 from tests.small_estimator import SmallEstimator
 from tests.warehouse.batches import Batches
+from tests.warehouse.facts_cases import make_every_kind
 from tests.warehouse.small_package import SMALL_FUNCTION, SMALL_VIEW
 from warehouse.database import resources
 from warehouse.errors import InputError
@@ -70,3 +72,9 @@ def small_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(resources, "reference_directory", lambda: reference)
     monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "cache"))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def every_kind(shared: Shared) -> Path:
+    """A database with every kind of fact, to be copied."""
+    return shared("every-kind-of-fact", make_every_kind) / "warehouse.duckdb"

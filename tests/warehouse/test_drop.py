@@ -12,6 +12,7 @@ import pytest
 from warehouse.database import compact as compacting
 from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_write
+from warehouse.database.facts import folder_of
 from warehouse.errors import DatabaseError, InputError
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep.record import drop_study
@@ -146,7 +147,7 @@ def test_a_drop_that_cannot_shrink_the_file_says_what_is_dropped_and_how_to_go_o
     text = "\n".join([*said, str(caught.value)])
     assert done in text
     assert "`warehouse compact`" in text
-    assert {path.name for path in tmp_path.iterdir()} == {database.name, "large.toml"}
+    assert {*tmp_path.iterdir()} == {database, folder_of(database), tmp_path / "large.toml"}
 
     before = database.stat().st_size
     with pytest.raises(InputError, match=r"MB of the file are free: `warehouse compact`"):

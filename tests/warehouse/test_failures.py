@@ -16,6 +16,7 @@ import pytest
 
 from tests.shared import Shared
 from warehouse.database.connection import open_as_it_is, open_for_read, open_for_write
+from warehouse.database.facts import begin_folder, folder_of
 from warehouse.database.failures import database_error
 from warehouse.errors import DatabaseError, InputError
 
@@ -94,33 +95,26 @@ def studies(path: Path) -> list[str]:
         return [name for (name,) in connection.execute("select study from study").fetchall()]
 
 
-def test_a_database_older_than_its_log_is_said_to_be(logged: Logged, database: Path) -> None:
-    log = copied(logged.first, logged.second, database)
+@pytest.mark.parametrize(
+    ("database_of", "log_of", "said"),
+    [
+        ("first", "second", "newer version of this database"),
+        ("second", "first", "older version of this database"),
+        ("first", "other", "does not match database file"),
+    ],
+)
+def test_a_database_with_a_log_that_is_not_its_own_is_refused(
+    logged: Logged, database: Path, database_of: str, log_of: str, said: str
+) -> None:
+    copied(getattr(logged, database_of), getattr(logged, log_of), database)
     error = refused(database)
-    assert error.message.startswith(f"{database}: is older than its log {log}: ")
-    assert f"`mv {log} {log}.kept`" in error.hint
-    assert "upgrade" not in error.hint
-    log.rename(f"{log}.kept")
-    assert studies(database) == []
-
-
-def test_a_log_older_than_its_database_is_said_to_be(logged: Logged, database: Path) -> None:
-    log = copied(logged.second, logged.first, database)
-    error = refused(database)
-    assert error.message.startswith(f"{database}: is newer than its log {log}: ")
-    log.rename(f"{log}.kept")
-    assert studies(database) == ["one"]
-
-
-def test_the_log_of_another_database_is_said_to_be(logged: Logged, database: Path) -> None:
-    log = copied(logged.first, logged.other, database)
-    assert refused(database).message.startswith(
-        f"{database}: its log {log} belongs to another database"
-    )
+    assert error.message.startswith(f"{database}: is damaged: its log cannot be taken in: ")
+    assert said in error.message
+    assert "put a backup in its place, and keep the damaged file and its log" in error.hint
 
 
 @pytest.mark.parametrize("place", [60, 90])
-def test_a_damaged_log_is_moved_aside_and_loses_what_was_not_checkpointed(
+def test_a_database_with_a_damaged_log_is_refused(
     logged: Logged, database: Path, place: int
 ) -> None:
     log = copied(logged.second, logged.second, database)
@@ -128,23 +122,7 @@ def test_a_damaged_log_is_moved_aside_and_loses_what_was_not_checkpointed(
     content[place] ^= 0xFF
     log.write_bytes(content)
     error = refused(database)
-    assert error.message.startswith(f"{database}: its log {log} is damaged: ")
-    assert f"`mv {log} {log}.damaged`" in error.hint
-    assert "without the commits since" in error.hint
-    log.rename(f"{log}.damaged")
-    assert studies(database) == ["one"]
-
-
-@pytest.mark.parametrize("head", [b"\0", b"D"])
-def test_a_log_that_duckdb_would_write_over_unread_is_refused(
-    logged: Logged, database: Path, head: bytes
-) -> None:
-    """DuckDB takes a damaged first byte for a log that a crash cut short, and loses the rest."""
-    log = copied(logged.second, logged.second, database)
-    log.write_bytes(head + log.read_bytes()[1:])
-    assert refused(database).message == (
-        f"{database}: its log {log} is damaged: it does not begin as a log of DuckDB does"
-    )
+    assert error.message.startswith(f"{database}: is damaged: its log cannot be taken in: ")
 
 
 @pytest.mark.parametrize("content", [b"", b"d\0", bytes(4096)])
@@ -196,8 +174,7 @@ def test_a_database_that_cannot_be_opened_is_kept_for_what_may_be_inside(
     database.write_bytes(content)
     error = refused(database)
     assert error.message.startswith(f"{database}: is damaged: ")
-    assert f"`mv {database} {database}.damaged`" in error.hint
-    assert "measured runs or profiles" in error.hint
+    assert "put a backup in its place, and keep the damaged file" in error.hint
 
 
 ADDRESSES = ("md:foo", "http://localhost:1/x.db", "s3://b/x.db", "sqlite:x.db", ":memory:")
@@ -241,9 +218,15 @@ def test_a_value_that_duckdb_refuses_is_no_damage() -> None:
     assert error.message.startswith("w.duckdb: DuckDB refuses a value: Conversion Error: ")
 
 
-def test_damage_in_an_open_database_names_the_commands_that_find_and_mend_it() -> None:
+@pytest.mark.parametrize("has_facts", [True, False])
+def test_damage_in_an_open_database_names_a_remedy_that_is_there(
+    tmp_path: Path, has_facts: bool
+) -> None:
+    path = tmp_path / "w.duckdb"
+    if has_facts:
+        begin_folder(folder_of(path))
     said = "Corrupt database file: computed checksum 1 does not match stored checksum 2"
-    error = database_error(duckdb.Error(said), Path("w.duckdb"))
-    assert error.message == f"w.duckdb: is damaged: {said}"
-    assert "`warehouse validate --deep`" in error.hint
-    assert "`warehouse repair`" in error.hint
+    error = database_error(duckdb.Error(said), path)
+    assert error.message == f"{path}: is damaged: {said}"
+    assert (f"`warehouse rebuild --db {path}`" in error.hint) is has_facts
+    assert ("put a backup in its place" in error.hint) is not has_facts

@@ -11,7 +11,7 @@ from estimators.columns import LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
 from warehouse import Warehouse
 from warehouse.database import views
-from warehouse.database.connection import open_for_read
+from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.file_format import CONFIG
 from warehouse.database.tables import STORED_BEST
 from warehouse.errors import DatabaseError
@@ -53,7 +53,7 @@ def test_a_read_only_warehouse_does_not_write_into_an_old_database(old: Path) ->
     before = old.read_bytes()
     with pytest.raises(DatabaseError, match="another version of this package") as refused:
         Warehouse(old).sql("select 1")
-    assert refused.value.hint.startswith(f"run `warehouse init --db {old}`")
+    assert refused.value.hint.startswith(f"`warehouse rebuild --db {old}`")
     assert old.read_bytes() == before
 
 
@@ -63,6 +63,7 @@ def test_an_old_database_opens_reads_and_sweeps_on(old: Path, tmp_path: Path) ->
         before = connection.execute("from roofline order by all").fetchall()
         fastest = connection.execute("select step_seconds from stored_best").fetchall()
 
+    open_for_write(old).close()
     with open_for_read(old) as connection:
         assert connection.execute("from roofline order by all").fetchall() == before
         count = "select count(*), min(step_seconds) filter (fits_memory) from configuration"

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator
     from warehouse.show.values import Row
+    from warehouse.studies.definitions import Definitions
 
     Cells = Sequence[tuple[Cell, Columns]]
 
@@ -190,7 +191,11 @@ def breakdown(estimator: Estimator, cells: Cells) -> tuple[tuple[str, ...], list
 
 
 def store_breakdown(
-    connection: DuckDBPyConnection, estimator: Estimator, cells: Cells, mends: Mends
+    connection: DuckDBPyConnection,
+    estimator: Estimator,
+    cells: Cells,
+    mends: Mends,
+    defined: Definitions,
 ) -> tuple[str, int]:
     """Store `cells` in a study named by their content; return its name, and the new cells."""
     relation = operations_of(estimator).relation
@@ -204,7 +209,7 @@ def store_breakdown(
         "mends": [[mend for mend in estimator.mends if mend in mends]],
         "cells": sorted(cell.id for cell, _ in cells),
     }
-    study = Study(name, estimator.name, (mends,), (), definition, "")
+    study = Study(name, estimator.name, (mends,), (), definition, "", defined)
     return name, store_evaluated(connection, relation, cells, study)
 
 

@@ -111,7 +111,7 @@ def evaluate(
             known = defined.added_to(load_catalog(connection))
             known = with_profiles(known, lambda: read_profiles(connection), chosen, profile)
             report = run(catalog=known, with_cells=True)
-            study = evaluated_study(chosen, grain, mends, configs, profile=profile)
+            study = evaluated_study(chosen, grain, mends, configs, profile=profile, defined=defined)
             new = store_evaluated(connection, grain, report.cells, study)
         rows = sum(len(next(iter(columns.values()))) for _, columns in report.cells)
         distinct, cells = count(rows, "distinct row"), count(len(report.cells), "cell")

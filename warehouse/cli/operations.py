@@ -179,14 +179,17 @@ def operations(
     is stored without --into-db.
     """
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
+    from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
+    from warehouse.studies.known import every_definition
 
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)
     mends = mending.mends(chosen)
     values = {**given(filters), **given(layout)}
     _refuse_mixtures(values, source)
-    known = _catalog(db, catalog)
+    defined = every_definition(db, catalog)
+    known = defined.added_to(packaged_catalog())
     if source.best:
         configurations = _best(db, chosen, values, mends)
     else:
@@ -194,7 +197,7 @@ def operations(
     cells = break_down(chosen, configurations, mends, known)
     if into_db:
         with writing(db) as connection:
-            study, new = store_breakdown(connection, chosen, cells, mends)
+            study, new = store_breakdown(connection, chosen, cells, mends, defined)
         say(f'{db}: {count(len(cells), "cell")} in study "{study}", {new:,} of them new')
     columns, rows = breakdown(chosen, cells)
     with output.opened():
@@ -223,14 +226,6 @@ def _refuse_mixtures(values: dict[str, Scalar], source: SourceOptions) -> None:
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
-
-
-def _catalog(database: Path, catalog: Path | None) -> Catalog:
-    """Return the reference tables, with the user's own models and systems."""
-    from warehouse.database.catalog import packaged_catalog
-    from warehouse.studies.known import every_definition
-
-    return every_definition(database, catalog).added_to(packaged_catalog())
 
 
 def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends) -> Columns:

@@ -37,9 +37,11 @@ def rebuild(db: Database = DEFAULT_DATABASE) -> None:
         say(f"the former file: {report.reason}")
     if report.kept is not None:
         say(f"{report.kept} is the former file; remove it when you need it no more")
-    lost = [f"lines {', '.join(map(str, report.damaged))} of its facts"] if report.damaged else []
-    lost += list(report.replayed.lost)
-    if lost:
+    if report.kept_folder is not None:
+        say(f"{report.kept_folder} is the former folder of facts, which was damaged or too old")
+    if report.damage:
+        say(f"warning: in its folder of facts {report.damage}")
+    if lost := [*report.replayed.lost, *(["damaged facts"] if report.damage else [])]:
         raise CheckError(
             f"{db}: was made again without {' and '.join(lost)}",
             "the reasons are above; everything else is stored",

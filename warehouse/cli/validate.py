@@ -61,6 +61,7 @@ def validate(
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:
+        refuse_damaged_facts(db)
         if deep:
             check_deeply(connection, db)
         failed = run_checks(connection)
@@ -82,6 +83,19 @@ def validate(
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
             f"the rows are listed above; each check is a query in sql/checks{mended}",
+        )
+
+
+def refuse_damaged_facts(db: Path) -> None:
+    """Raise `CheckError` if the folder of facts of a database is damaged."""
+    from warehouse.database.facts import folder_of, is_folder, read_facts, rebuild_command
+    from warehouse.errors import CheckError
+
+    folder = folder_of(db)
+    if is_folder(folder) and (damage := read_facts(folder).damage):
+        raise CheckError(
+            f"{folder}: {damage}",
+            f"`{rebuild_command(db)}` makes it again from the database, and keeps this one",
         )
 
 

@@ -21,22 +21,28 @@ import hashlib
 import json
 import os
 import shlex
+import shutil
 import uuid
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warehouse import __version__
 from warehouse.database.space import space_error
 from warehouse.errors import DatabaseError, InputError
-from warehouse.files import digest_of
+from warehouse.files import digest_of, partial_path, remove_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from io import RawIOBase
 
 SUFFIX = ".facts"
+
+KEPT = ".kept"
+"""Ending of a folder that was moved aside."""
+
 ENTRIES = "facts.jsonl"
 INPUTS = "inputs"
 
@@ -98,7 +104,7 @@ class Facts:
     entries
         All intact entries, in the order of their numbers.
     damaged
-        Numbers of the lines whose content is not what was written.
+        Numbers of the lines whose content is not what was written, or that belong to no entry.
     """
 
     folder: Path
@@ -110,6 +116,25 @@ class Facts:
     def last(self) -> Entry | None:
         """Return the committed entry with the highest number."""
         return next((e for e in reversed(self.entries) if e.outcome == COMMITTED), None)
+
+    @property
+    def missing(self) -> list[int]:
+        """Return the numbers without an entry: their lines are damaged, or were removed."""
+        known = {entry.number for entry in self.entries}
+        return sorted(set(range(1, max(known, default=0))) - known)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every line is there and can be read."""
+        return not self.damaged and not self.missing
+
+    @property
+    def damage(self) -> str:
+        """Return what of it is lost, in words; empty if it is whole."""
+        found = [f"line {place} is damaged" for place in self.damaged]
+        if not self.damaged:  # otherwise these are the entries of the damaged lines
+            found += [f"entry {number} was removed" for number in self.missing]
+        return ", ".join(found)
 
     def live(self, *, with_open: bool = False) -> list[Entry]:
         """Return the entries in force: neither replaced nor removed by a later one.
@@ -166,8 +191,8 @@ def is_folder(folder: Path) -> bool:
 def read_facts(folder: Path) -> Facts:
     """Return the content of a folder.
 
-    A line that was cut while it was written is no entry: the transaction that it belongs to had
-    not begun to commit.
+    A last line that was cut while it was written is no entry: its transaction had not begun to
+    commit.
 
     Raises
     ------
@@ -184,21 +209,32 @@ def read_facts(folder: Path) -> Facts:
         ) from None
     name = _read_head(lines[0], path)
     entries: dict[int, Entry] = {}
-    outcomes: dict[tuple[int, str], str] = {}
+    outcomes: dict[int, str] = {}
     damaged = [] if name else [1]
     for place, line in enumerate(lines[1:-1], start=2):  # after the last \n is a line that was cut
         found = _parsed(line)
-        if isinstance(found, Entry):
+        if isinstance(found, Entry) and found.number > next(reversed(entries), 0):
             entries[found.number] = found
-        elif found is not None:
-            outcomes[found[0]] = found[1]
-        elif line:
+        elif isinstance(found, _Outcome) and _is_of(found, entries.get(found.number)):
+            outcomes[found.number] = found.outcome
+        else:
             damaged.append(place)
     ordered = tuple(
-        _with_outcome(entry, outcomes.get((entry.number, entry.checksum), OPEN))
-        for _, entry in sorted(entries.items())
+        replace(entry, outcome=outcomes.get(number, OPEN)) for number, entry in entries.items()
     )
     return Facts(folder, name, ordered, tuple(damaged))
+
+
+class _Outcome(NamedTuple):
+    """The outcome of an entry, and the checksum of that entry."""
+
+    number: int
+    checksum: str
+    outcome: str
+
+
+def _is_of(found: _Outcome, entry: Entry | None) -> bool:
+    return entry is not None and entry.checksum == found.checksum
 
 
 def _read_head(line: bytes, path: Path) -> str:
@@ -218,15 +254,15 @@ def _read_head(line: bytes, path: Path) -> str:
     return str(head.get("id", ""))
 
 
-def _parsed(line: bytes) -> Entry | tuple[tuple[int, str], str] | None:
-    """Return an entry, or the number and checksum of one with its outcome; None if damaged."""
+def _parsed(line: bytes) -> Entry | _Outcome | None:
+    """Return an entry or the outcome of one; None if the line is damaged."""
     found = _json(line)
     if found is None:
         return None
-    for outcome in (COMMITTED, WITHDRAWN):
-        if outcome in found:
-            return (found[outcome], str(found.get("checksum"))), outcome
     checksum = found.pop("checksum", None)
+    for outcome in (COMMITTED, WITHDRAWN):
+        if isinstance(found.get(outcome), int):
+            return _Outcome(found[outcome], str(checksum), outcome)
     if checksum != _checksum(found):
         return None
     return Entry(**found, checksum=checksum)
@@ -238,10 +274,6 @@ def _json(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _with_outcome(entry: Entry, outcome: str) -> Entry:
-    return Entry(**{**entry.__dict__, "outcome": outcome})
 
 
 def _checksum(record: Mapping[str, Any]) -> str:
@@ -293,20 +325,36 @@ def last_outcome(folder: Path) -> tuple[str, int, str] | None:
     return str(head.get("id")), found[COMMITTED], str(found.get("checksum"))
 
 
-def create_folder(folder: Path) -> str:
-    """Create a folder without entries, where there is none; return its id."""
-    name = uuid.uuid4().hex
-    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "id": name}
-    with _named_errors(folder):
-        folder.mkdir(exist_ok=True)
-        _append(folder, head)
-        _flush_directory(folder)
-        _flush_directory(folder.parent)
-    return name
+def begin_folder(folder: Path) -> None:
+    """Make a folder of facts without entries."""
+    folder.mkdir()
+    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "id": uuid.uuid4().hex}
+    _append(folder, [head])
 
 
-def append_entry(folder: Path, entry: Entry) -> None:
-    """Append an entry, and flush it to the disk.
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder of facts without entries, which gets its name when the block ends.
+
+    Nothing may have that name. A killed process leaves no folder of that name.
+    """
+    partial = partial_path(folder)
+    with named_errors(folder):
+        remove_abandoned(folder)
+        shutil.rmtree(partial, ignore_errors=True)
+        begin_folder(partial)
+    try:
+        yield partial
+        with named_errors(folder):
+            _flush_directory(partial)
+            partial.rename(folder)
+            _flush_directory(folder.parent)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def append_entry(folder: Path, entry: Entry, outcome: str = OPEN) -> None:
+    """Append an entry, with its outcome if that is known, and flush it to the disk.
 
     Raises
     ------
@@ -314,27 +362,31 @@ def append_entry(folder: Path, entry: Entry) -> None:
         If the folder cannot be written.
     """
     record = {name: value for name, value in entry.__dict__.items() if name != "outcome"}
-    with _named_errors(folder):
-        _append(folder, record)
+    with named_errors(folder):
+        _append(folder, [record] if outcome == OPEN else [record, _outcome(entry, outcome)])
 
 
 def append_outcome(folder: Path, entries: Iterable[Entry], outcome: str) -> None:
     """Append the outcome of entries. It need not reach the disk: the database knows it too."""
-    with suppress(OSError):
-        for entry in entries:
-            _append(folder, {outcome: entry.number, "checksum": entry.checksum}, flushes=False)
+    if lines := [_outcome(entry, outcome) for entry in entries]:
+        with suppress(OSError):
+            _append(folder, lines, flushes=False)
+
+
+def _outcome(entry: Entry, outcome: str) -> dict[str, Any]:
+    return {outcome: entry.number, "checksum": entry.checksum}
 
 
 def inputs_path(folder: Path, number: int) -> Path:
     """Return where the configurations of an entry are written; its directory exists."""
-    with _named_errors(folder):
+    with named_errors(folder):
         (folder / INPUTS).mkdir(exist_ok=True)
     return folder / INPUTS / f"{number}.parquet"
 
 
 def flushed_digest(path: Path) -> str:
     """Flush a file to the disk and return the SHA-256 of its bytes."""
-    with _named_errors(path), path.open("rb+") as file:
+    with named_errors(path), path.open("rb+") as file:
         os.fsync(file.fileno())
         _flush_directory(path.parent)
     return digest_of(path)
@@ -342,18 +394,30 @@ def flushed_digest(path: Path) -> str:
 
 def remove_dead_inputs(folder: Path) -> None:
     """Remove the configurations of entries that are replaced, removed or withdrawn."""
-    if not (folder / INPUTS).is_dir():
-        return
-    needed = {f"{entry.number}.parquet" for entry in read_facts(folder).live(with_open=True)}
-    with suppress(OSError):
-        for path in (folder / INPUTS).iterdir():
-            if path.name not in needed:
+    with suppress(OSError, InputError):
+        kept = list((folder / INPUTS).iterdir())
+        facts = read_facts(folder)
+        undecided = [entry for entry in facts.entries if entry.outcome == OPEN]
+        needed = {f"{entry.number}.parquet" for entry in [*facts.live(), *undecided]}
+        for path in kept:
+            if facts.is_whole and path.name not in needed:
                 path.unlink()
 
 
-def aside(path: Path, ending: str) -> str:
-    """Return the command that moves a file or folder aside."""
-    return f"move it aside (`mv {shlex.quote(str(path))} {shlex.quote(f'{path}.{ending}')}`)"
+def free_name(path: Path, ending: str) -> Path:
+    """Return a name that no file has: `path` with the ending, and a number from the second on."""
+    number = 1
+    while os.path.lexists(
+        free := path.with_name(f"{path.name}{ending}{number if number > 1 else ''}")
+    ):
+        number += 1
+    return free
+
+
+def aside(path: Path) -> str:
+    """Return the command that moves a file or folder aside, over nothing else."""
+    kept = free_name(path, KEPT)
+    return f"move it aside (`mv {shlex.quote(str(path))} {shlex.quote(str(kept))}`)"
 
 
 def rebuild_command(database: Path) -> str:
@@ -371,19 +435,19 @@ def refuse_abandoned_facts(database: Path) -> None:
         raise DatabaseError(
             f"{database}: is gone, but {folder} has {number} facts of it",
             f"`{rebuild_command(database)}` makes the database again; to "
-            f"begin with an empty one, {aside(folder, 'kept')}",
+            f"begin with an empty one, {aside(folder)}",
         )
 
 
-def _append(folder: Path, record: Mapping[str, Any], *, flushes: bool = True) -> None:
-    """Append a line. What a killed process or a full disk left of a line is cut off before."""
-    path = folder / ENTRIES
-    with path.open("ab+") as file:
+def _append(folder: Path, records: Iterable[Mapping[str, Any]], *, flushes: bool = True) -> None:
+    """Append lines. What a killed process or a full disk left of a line is cut off before."""
+    lines = "".join(f"{_text(record)}\n" for record in records).encode()
+    with (folder / ENTRIES).open("ab+", buffering=0) as file:  # a buffer would be written later
         whole = _end_of_lines(file)
         file.truncate(whole)
         try:
-            file.write(f"{_text(record)}\n".encode())
-            file.flush()
+            while lines:
+                lines = lines[file.write(lines) :]
             if flushes:
                 os.fsync(file.fileno())
         except OSError:
@@ -392,17 +456,17 @@ def _append(folder: Path, record: Mapping[str, Any], *, flushes: bool = True) ->
             raise
 
 
-def _end_of_lines(file: Any) -> int:
+def _end_of_lines(file: RawIOBase) -> int:
     """Return the position behind the last end of a line."""
-    end = size = file.seek(0, os.SEEK_END)
+    end = file.seek(0, os.SEEK_END)
     while end > 0:
         start = max(0, end - _TAIL_BYTES)
         file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
+        found = (file.read(end - start) or b"").rfind(b"\n")
         if found >= 0:
-            return int(start + found + 1)
+            return start + found + 1
         end = start
-    return 0 if size else size
+    return 0
 
 
 def _flush_directory(directory: Path) -> None:
@@ -415,7 +479,8 @@ def _flush_directory(directory: Path) -> None:
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
+def named_errors(path: Path) -> Iterator[None]:
+    """Raise errors of the system as `DatabaseError` with the name of a file or folder."""
     try:
         yield
     except OSError as error:

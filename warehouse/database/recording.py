@@ -7,7 +7,7 @@ A writer first compares both (`attend`). Then each transaction that stores or re
 from __future__ import annotations
 
 import json
-import shutil
+import os
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,6 +18,7 @@ from warehouse.database.access import current
 from warehouse.database.facts import (
     CALIBRATION,
     COMMITTED,
+    KEPT,
     MEASUREMENT,
     OPEN,
     REMOVAL,
@@ -26,13 +27,15 @@ from warehouse.database.facts import (
     append_entry,
     append_outcome,
     aside,
-    create_folder,
     flushed_digest,
     folder_of,
+    free_name,
     inputs_path,
     is_folder,
     last_outcome,
+    named_errors,
     new_entry,
+    new_folder,
     read_facts,
     rebuild_command,
     remove_dead_inputs,
@@ -85,40 +88,32 @@ def attend(connection: DuckDBPyConnection, database: Path) -> None:
     Raises
     ------
     DatabaseError
-        If the folder belongs to another database, or has facts that the database lacks.
+        If the folder belongs to another database, has facts that the database lacks, or cannot be
+        written.
     """
-    if _PAUSED.get():
-        return
     folder = folder_of(database)
+    if _PAUSED.get() or any(folder == each for own in _PENDING.values() for each, _ in own):
+        return  # in the second case this process has a transaction open
     name, number, checksum = last_fact(connection)
     if name and last_outcome(folder) == (name, number, checksum):
         _NEXT[folder] = number + 1
         return
     facts = read_facts(folder) if is_folder(folder) else None
-    if facts is not None and not name and facts.last is None:
-        shutil.rmtree(folder)  # its first transaction did not commit
-        facts = None
-    if facts is not None and not is_intact(connection, database, facts):
-        kept = keep_aside(folder)
-        current().say(f"{folder}: is damaged or older than the database; kept as {kept.name}")
-        facts = None
-    if facts is None:
-        _make_folder(connection, folder)
-        return
-    lacking = [e for e in facts.entries if e.outcome == COMMITTED and e.number > number]
-    if lacking:
+    if facts is not None and (lacking := lacking_facts(connection, database, facts)):
         raise DatabaseError(
             f"{database}: lacks {len(lacking)} facts that {folder} has, such as "
-            f"{lacking[0].subject[0]} {lacking[0].name!r}: it is older than the folder",
-            f"`{rebuild_command(database)}` stores them; to go on without them, "
-            f"{aside(folder, 'kept')}",
+            f"{' '.join(lacking[0].subject)}: it is older than the folder",
+            f"`{rebuild_command(database)}` stores them; to go on without them, {aside(folder)}",
         )
+    if facts is None or not is_intact(connection, facts):
+        _make_folder(connection, folder)
+        return
     settle_by(connection, facts)
     _NEXT[folder] = facts.entries[-1].number + 1 if facts.entries else 1
 
 
-def is_intact(connection: DuckDBPyConnection, database: Path, facts: Facts) -> bool:
-    """Return whether a folder has every entry that its database has committed.
+def lacking_facts(connection: DuckDBPyConnection, database: Path, facts: Facts) -> list[Entry]:
+    """Return the committed entries of a folder that its database lacks: it is a former state.
 
     Raises
     ------
@@ -126,17 +121,25 @@ def is_intact(connection: DuckDBPyConnection, database: Path, facts: Facts) -> b
         If it is the folder of another database.
     """
     name, number, checksum = last_fact(connection)
-    if not name and facts.last is None:
-        return False
-    known = {entry.number: entry for entry in facts.entries}
-    is_other = facts.id not in ("", name) and (bool(name) or _has_facts(connection))
-    if is_other or (number in known and known[number].checksum != checksum):
+    same = next((entry for entry in facts.entries if entry.number == number), None)
+    is_other = facts.id not in ("", name) and facts.last is not None
+    is_other &= bool(name) or _has_facts(connection)
+    if is_other or (same is not None and same.checksum != checksum):
         raise DatabaseError(
             f"{facts.folder}: has the facts of another database than {database}",
-            f"put the folder of this database there; or {aside(facts.folder, 'kept')}, and the "
-            "next command that writes makes one from the database",
+            f"put the folder of this database there; or {aside(facts.folder)}, and the next "
+            "command that writes makes one from the database",
         )
-    return not facts.damaged and bool(facts.id) and (number == 0 or number in known)
+    return [e for e in facts.entries if e.outcome == COMMITTED and e.number > number]
+
+
+def is_intact(connection: DuckDBPyConnection, facts: Facts) -> bool:
+    """Return whether a folder is whole and has every entry that its database has committed."""
+    name, number, _ = last_fact(connection)
+    if not name and facts.last is None:  # no transaction that stores a fact has ended well
+        has_open = any(entry.outcome == OPEN for entry in facts.entries)
+        return facts.is_whole and not has_open and not _has_facts(connection)
+    return facts.is_whole and (number == 0 or any(e.number == number for e in facts.entries))
 
 
 def settle_by(connection: DuckDBPyConnection, facts: Facts) -> None:
@@ -187,19 +190,21 @@ def settle(connection: DuckDBPyConnection, outcome: str | None) -> None:
         `committed`, `withdrawn`, or None if the commit failed: the database may have it all the
         same, and the next writer sees whether it has.
     """
-    for folder, entry in _PENDING.pop(id(connection), []):
-        if outcome is not None:
-            append_outcome(folder, [entry], outcome)
-            if entry.inputs or entry.kind == REMOVAL:
-                remove_dead_inputs(folder)
+    pending = _PENDING.pop(id(connection), [])
+    if outcome is None:
+        return
+    for folder in dict(pending):
+        entries = [entry for each, entry in pending if each == folder]
+        append_outcome(folder, entries, outcome)
+        if any(entry.inputs or entry.kind == REMOVAL for entry in entries):
+            remove_dead_inputs(folder)
 
 
-def write_facts(connection: DuckDBPyConnection, folder: Path, outcome: str) -> Facts:
-    """Write all facts that a database of any version has to a new folder.
+def write_facts(connection: DuckDBPyConnection, folder: Path) -> None:
+    """Write all facts that a database of any version has to a folder without entries.
 
     Profiles come first: studies and runs may name them.
     """
-    create_folder(folder)
     present = _tables(connection)
     number = 0
     for kind in (CALIBRATION, MEASUREMENT, STUDY):
@@ -211,37 +216,44 @@ def write_facts(connection: DuckDBPyConnection, folder: Path, outcome: str) -> F
         ).fetchall()
         for (name,) in found:
             number += 1
-            entry = _written(connection, folder, number, kind, name)
-            append_entry(folder, entry)
-            if outcome == COMMITTED:
-                append_outcome(folder, [entry], outcome)
-    return read_facts(folder)
+            append_entry(folder, _written(connection, folder, number, kind, name), COMMITTED)
 
 
-def keep_aside(folder: Path) -> Path:
-    """Rename a damaged or older folder; return its new name."""
-    number = 1
-    while (
-        kept := folder.with_name(f"{folder.name}.damaged{number if number > 1 else ''}")
-    ).exists():
-        number += 1
-    folder.rename(kept)
+def keep_aside(folder: Path) -> Path | None:
+    """Rename a folder that does not have the facts of its database; return the new name, if any."""
+    if not os.path.lexists(folder):
+        return None
+    if not folder.is_dir():
+        raise DatabaseError(
+            f"{folder}: is a file, and the facts of the database belong in a folder of this name",
+            aside(folder),
+        )
+    kept = free_name(folder, KEPT)
+    with named_errors(folder):
+        folder.rename(kept)
     return kept
 
 
 def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
-    """Make the folder of a database that has none, if the database has facts."""
+    """Make the folder of a database that has none, if the database has facts.
+
+    The database names the new folder before that has its place: a killed process leaves a database
+    without a folder, which the next one makes.
+    """
+    kept = keep_aside(folder)
+    if kept is not None:
+        current().say(f"{folder}: does not have the facts of the database; kept as {kept.name}")
     if not _has_facts(connection):
         _NEXT[folder] = 1
         if last_fact(connection)[0]:
             _note(connection, "", None)
         return
-    shutil.rmtree(folder, ignore_errors=True)  # it has no line
-    facts = write_facts(connection, folder, OPEN)
-    _note(connection, facts.id, facts.entries[-1])
-    append_outcome(folder, facts.entries, COMMITTED)
-    _NEXT[folder] = facts.entries[-1].number + 1
-    current().say(f"{folder}: made from the database, with {len(facts.entries)} facts")
+    with new_folder(folder) as new:
+        write_facts(connection, new)
+        facts = read_facts(new)
+        _note(connection, facts.id, facts.last)
+    _NEXT[folder] = len(facts.entries) + 1
+    current().say(f"{folder}: made from the {len(facts.entries)} facts of the database")
 
 
 def _has_facts(connection: DuckDBPyConnection) -> bool:
@@ -268,7 +280,13 @@ def _folder_for(connection: DuckDBPyConnection) -> Path | None:
         return None
     folder = folder_of(Path(path))
     if not is_folder(folder):
-        create_folder(folder)
+        if last_fact(connection)[0]:
+            raise DatabaseError(
+                f"{folder}: is gone since the database was opened",
+                "run the command again: it makes the folder from the database",
+            )
+        with new_folder(folder):
+            pass
     return folder
 
 

@@ -120,7 +120,7 @@ def measure_runs(
         plain = with_profiles(known, stored, model)
         profiled = None if profile is None else with_profiles(known, stored, model, profile)
         measured = read_measurements(source, model, plain, warn, profiled=profiled)
-        new = store_measurements(connection, name, measured, replaces=replaces)
+        new = store_measurements(connection, name, measured, defined, replaces=replaces)
         _narrow(connection, name)
         columns, rows = _compared(connection, name)
         left_out = not_counted(connection, name)

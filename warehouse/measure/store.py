@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.measure.read import Measured
+    from warehouse.studies.definitions import Definitions
 
 
 def refuse_name(connection: DuckDBPyConnection, name: str, *, replaces: bool) -> None:
@@ -47,7 +48,12 @@ def refuse_name(connection: DuckDBPyConnection, name: str, *, replaces: bool) ->
 
 
 def store_measurements(
-    connection: DuckDBPyConnection, name: str, measured: Measured, *, replaces: bool
+    connection: DuckDBPyConnection,
+    name: str,
+    measured: Measured,
+    defined: Definitions,
+    *,
+    replaces: bool,
 ) -> int:
     """Store estimates and measurements in one transaction; return how many cells were new."""
     refuse_name(connection, name, replaces=replaces)
@@ -58,7 +64,9 @@ def store_measurements(
     rows = [{**common, **record} for record in measured.records]
     relation = estimator.relations[0]
     with transaction(connection):
-        study = evaluated_study(estimator, relation, mends, measured.file, name=MEASURE + name)
+        study = evaluated_study(
+            *(estimator, relation, mends, measured.file), name=MEASURE + name, defined=defined
+        )
         new = store_evaluated(connection, relation, measured.cells, study)
         replace_measurements(connection, name, rows)
     return new

@@ -13,8 +13,16 @@ import duckdb
 import polars as pl
 
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.facts import COMMITTED, STUDY, folder_of, is_folder, read_facts
-from warehouse.database.recording import is_intact, write_facts
+from warehouse.database.facts import (
+    CALIBRATION,
+    COMMITTED,
+    STUDY,
+    begin_folder,
+    folder_of,
+    is_folder,
+    read_facts,
+)
+from warehouse.database.recording import is_intact, lacking_facts, settle_by, write_facts
 from warehouse.errors import InputError
 from warehouse.files import partial_path, remove_abandoned
 from warehouse.rebuild.first_format import MANIFEST, opened
@@ -27,8 +35,11 @@ if TYPE_CHECKING:
     from warehouse.database.facts import Entry, Facts
     from warehouse.rebuild.replay import Sweep
 
-_RECORDED = ("created_at", "study_file", "measurement_file", "estimator_version")
-"""Keys with time and origin: facts that differ only in these are equal."""
+_PROBLEMS = ("problem_id", "profiled_problem_id")
+
+_RECORDED = ("created_at", "study_file", "measurement_file", "estimator_version", *_PROBLEMS)
+"""Keys with time and origin, and what follows from configurations: facts that differ only in these
+are equal."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +65,16 @@ def export_facts(database: Path, folder: Path) -> ExportReport:
     new = partial_path(folder)
     with open_for_read(database) as connection:  # which keeps writers out
         source = folder_of(database)
+        facts = read_facts(source) if is_folder(source) else None
+        if facts is not None:
+            lacking_facts(connection, database, facts)  # refuses the folder of another database
         try:
-            if is_folder(source) and is_intact(connection, database, read_facts(source)):
-                shutil.copytree(source, new)
+            if facts is not None and is_intact(connection, facts):
+                shutil.copytree(facts.folder, new)
+                settle_by(connection, read_facts(new))
             else:
-                write_facts(connection, new, COMMITTED)
+                begin_folder(new)
+                write_facts(connection, new)
             if folder.exists():
                 folder.rmdir()  # an empty folder
             new.rename(folder)
@@ -113,11 +129,8 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
         If the database is locked or damaged.
     """
     with _facts_in(folder) as facts:
-        if facts.damaged:
-            listed = ", ".join(map(str, facts.damaged))
-            raise InputError(
-                f"{folder}: lines {listed} of facts.jsonl are damaged", "copy the folder again"
-            )
+        if facts.damage:
+            raise InputError(f"{folder}: {facts.damage}", "copy the folder again")
         given = facts.live(with_open=True)
         for entry in given:
             if entry.inputs is not None:
@@ -128,7 +141,18 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
         known = {entry.subject: entry for entry in stored.live()}
         _refuse_others(folder, facts, given, stored, known)
         new = [entry for entry in given if entry.subject not in known]
-        done = replay(database, replace(facts, entries=tuple(new)), new, sweep)
+        # a study may name a profile that was replaced or dropped since
+        needed = [
+            entry
+            for entry in facts.entries
+            if entry in new
+            or (
+                entry.outcome == COMMITTED
+                and entry.subject[0] == CALIBRATION
+                and entry.subject not in known
+            )
+        ]
+        done = replay(database, replace(facts, entries=tuple(needed)), new, sweep)
     return ImportReport(done, len(given) - len(new))
 
 
@@ -138,8 +162,12 @@ def _facts_in(folder: Path) -> Iterator[Facts]:
     if not (folder / MANIFEST).is_file():
         yield read_facts(folder)
         return
-    with TemporaryDirectory(prefix="warehouse-") as temporary, opened(folder) as connection:
-        yield write_facts(connection, Path(temporary) / "facts", COMMITTED)
+    with TemporaryDirectory(prefix="warehouse-") as temporary:
+        made = Path(temporary) / "facts"
+        begin_folder(made)
+        with opened(folder) as connection:
+            write_facts(connection, made)
+        yield read_facts(made)
 
 
 def _refuse_others(
@@ -177,11 +205,9 @@ def _same_inputs(stored: Facts, own: Entry, facts: Facts, entry: Entry) -> bool:
         return True
     if own.inputs is None or entry.inputs is None:
         return False
-    frames = (
+    one, other = (
         pl.read_parquet(each.inputs_of(of), glob=False)
         for each, of in ((stored, own), (facts, entry))
     )
-    one, other = frames
-    return one.equals(
-        other.select(one.columns) if set(one.columns) == set(other.columns) else other
-    )
+    shared = sorted((set(one.columns) & set(other.columns)) - set(_PROBLEMS))
+    return one.select(shared).sort(shared).equals(other.select(shared).sort(shared))

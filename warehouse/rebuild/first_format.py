@@ -57,10 +57,10 @@ def opened(folder: Path) -> Iterator[DuckDBPyConnection]:
                     f"create view {quoted(table)} as from read_parquet([{listed}],"
                     " hive_partitioning = false, union_by_name = true)"
                 )
-        except duckdb.Error as error:
+            yield connection
+        except duckdb.Error as error:  # also of the block: a table may be missing
             reason = str(error).partition("\n")[0]
             raise InputError(f"{folder}: cannot be read: {reason}", _AGAIN) from None
-        yield connection
 
 
 def _checked_files(folder: Path) -> list[Path]:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import os
-import shutil
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from warehouse.database.connection import open_file, open_for_write
-from warehouse.database.facts import COMMITTED, folder_of, is_folder, read_facts
+from warehouse.database.facts import (
+    folder_of,
+    free_name,
+    is_folder,
+    named_errors,
+    new_folder,
+    read_facts,
+)
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.database.leftovers import REBUILT
-from warehouse.database.paths import file_of
+from warehouse.database.meta import read_meta
+from warehouse.database.paths import file_of, is_database
 from warehouse.database.recording import (
     adopt,
     is_intact,
     keep_aside,
+    lacking_facts,
     settle_by,
     unrecorded,
     write_facts,
@@ -27,7 +35,7 @@ from warehouse.database.recording import (
 from warehouse.database.sql_text import literal
 from warehouse.database.views import checks
 from warehouse.errors import CheckError, DatabaseError, LockedError
-from warehouse.rebuild.others import copy_own_objects, rows_without_facts
+from warehouse.rebuild.others import contents_without_facts, copy_own_objects
 from warehouse.rebuild.replay import Replayed, replay
 from warehouse.sweep.runner import run_study
 
@@ -59,20 +67,23 @@ class RebuildReport:
         Tables, views and macros of the user that the new database has too.
     missing
         Contents of the former database that no fact has, in words.
-    damaged
-        Lines of the folder that cannot be read.
+    damage
+        Parts of the folder that are lost, in words.
     reason
         Why the former file could not be opened; empty if it could, or if there was none.
     kept
         The former file under its new name; None: the new one has all of it, or there was none.
+    kept_folder
+        The former folder of facts under its new name, where it was damaged or older than the file.
     """
 
     replayed: Replayed
     copied: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    damaged: tuple[int, ...] = ()
+    damage: str = ""
     reason: str = ""
     kept: Path | None = None
+    kept_folder: Path | None = None
 
 
 @dataclass
@@ -112,9 +123,10 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
         If the new database does not pass a check; the former stays where it is.
     """
     file = file_of(database)
+    if not file.exists() and not is_folder(folder_of(file)):
+        raise _without_facts(database, f"{database}: there is no such database")
     new = file.with_name(file.name + REBUILT)
-    with _alone(file), _former(database) as former:
-        facts = _facts(database, former)
+    with _alone(file), _former(database) as former, _facts(database, former) as facts:
         _remove(new)
         try:
             with unrecorded():
@@ -122,15 +134,26 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
                 replayed = replay(new, facts, facts.live(with_open=True), sweep)
             copied = _take_over(former, new)
             with unrecorded(), open_for_write(new) as connection:
-                adopt(connection, facts)
+                if facts.is_whole:
+                    adopt(connection, facts)
                 _refuse_failed_checks(connection, new)
                 connection.execute("checkpoint")
+            is_own = facts.is_whole and facts.folder == folder_of(file)
+            kept_folder = None if is_own else keep_aside(folder_of(file))
             needs_former = former.reason or former.missing or replayed.lost
             kept = _replace(file, new, keeps=bool(needs_former))
         finally:
             _remove(new)
+    if not facts.is_whole:
+        open_for_write(database).close()  # makes a folder from the database
     return RebuildReport(
-        replayed, tuple(copied), tuple(former.missing), facts.damaged, former.reason, kept
+        replayed,
+        tuple(copied),
+        tuple(former.missing),
+        facts.damage if facts.missing or set(facts.damaged) - {1} else "",
+        former.reason,
+        kept,
+        kept_folder,
     )
 
 
@@ -143,9 +166,13 @@ def _alone(file: Path) -> Iterator[None]:
     except ImportError:  # Windows
         yield
         return
-    with path.open("wb") as opened:
+    with named_errors(path):
+        opened = path.open("wb")
+    with opened:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(path.stat(), os.fstat(opened.fileno())):
+                raise FileNotFoundError  # a rebuild has ended since the file was opened
         except OSError:
             raise LockedError(f"{file}: another process rebuilds it", "wait for its end") from None
         try:
@@ -156,16 +183,26 @@ def _alone(file: Path) -> Iterator[None]:
 
 @contextmanager
 def _former(database: Path) -> Iterator[_Former]:
-    """Yield the database that is replaced, attached for reading where it can be opened."""
+    """Yield the database that is replaced, attached for reading where it can be opened.
+
+    Raises
+    ------
+    DatabaseError
+        If it is in use, is no database of this package, or a newer package made it.
+    """
     former = _Former()
+    if database.exists() and not database.is_file():
+        is_database(database)  # says what it is
     try:
-        open_file(database).close()
+        connection = open_file(database)
     except LockedError:
         raise
     except DatabaseError as error:
         former.reason = error.message if os.path.lexists(database) else ""
         yield former
         return
+    with connection, suppress(duckdb.Error):  # damage is reported where values are taken from it
+        read_meta(connection)
     with duckdb.connect(config=CONFIG) as connection:
         try:
             path = literal(str(file_of(database)))
@@ -177,8 +214,12 @@ def _former(database: Path) -> Iterator[_Former]:
         yield former
 
 
-def _facts(database: Path, former: _Former) -> Facts:
-    """Return the facts of a database, taken from the file where it has no intact folder.
+@contextmanager
+def _facts(database: Path, former: _Former) -> Iterator[Facts]:
+    """Yield the facts of a database, taken from the file where it has no intact folder.
+
+    Such facts are in a folder that gets its place when the block ends: the former database must
+    not meet it, since it does not name it.
 
     Raises
     ------
@@ -187,39 +228,35 @@ def _facts(database: Path, former: _Former) -> Facts:
     """
     folder = folder_of(database)
     facts = read_facts(folder) if is_folder(folder) else None
-    if former.connection is not None:
-        try:
-            if facts is not None and is_intact(former.connection, database, facts):
-                settle_by(former.connection, facts)
-                facts = read_facts(folder)
-            else:
-                facts = _taken_from(former.connection, folder)
-        except duckdb.Error as error:
-            if facts is None:
-                raise database_error(error, database) from error
-            former.reason = str(error).partition("\n")[0]
-    if facts is None:
-        reason = former.reason or f"{database}: there is no such database"
-        raise DatabaseError(
-            f"{reason}; nor is there a folder {folder} with its facts",
-            "name the database with --db, or put a backup in the place of the file",
-        )
-    return facts
+    connection = former.connection
+    with ExitStack() as stack:
+        if connection is not None:
+            try:
+                if facts is not None and (
+                    lacking_facts(connection, database, facts) or is_intact(connection, facts)
+                ):
+                    settle_by(connection, facts)
+                    facts = read_facts(folder)
+                else:
+                    with ExitStack() as made:
+                        new = made.enter_context(new_folder(folder))
+                        write_facts(connection, new)
+                        facts = read_facts(new)
+                        stack.push(made.pop_all())
+            except duckdb.Error as error:
+                if facts is None:
+                    raise database_error(error, database) from error
+                former.reason = str(error).partition("\n")[0]
+        if facts is None:
+            raise _without_facts(database, former.reason)
+        yield facts
 
 
-def _taken_from(connection: DuckDBPyConnection, folder: Path) -> Facts:
-    """Write the facts of a database to its folder; keep a damaged or older one."""
-    new = folder.with_name(f"{folder.name}{REBUILT}")
-    shutil.rmtree(new, ignore_errors=True)
-    try:
-        write_facts(connection, new, COMMITTED)
-        if is_folder(folder):
-            keep_aside(folder)
-        shutil.rmtree(folder, ignore_errors=True)  # it has no line
-        new.rename(folder)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-    return read_facts(folder)
+def _without_facts(database: Path, reason: str) -> DatabaseError:
+    return DatabaseError(
+        f"{reason}; nor is there a folder {folder_of(database)} with its facts",
+        "name the database with --db, or put a backup in the place of the file",
+    )
 
 
 def _take_over(former: _Former, new: Path) -> list[str]:
@@ -231,7 +268,7 @@ def _take_over(former: _Former, new: Path) -> list[str]:
         connection.execute(f"attach {literal(str(new))} as {_NEW}")
         try:
             copied, left = copy_own_objects(connection, _FORMER, _NEW)
-            former.missing += [*left, *rows_without_facts(connection, _FORMER, _NEW)]
+            former.missing += [*left, *contents_without_facts(connection, _FORMER, _NEW)]
             connection.execute(f"checkpoint {_NEW}")
         finally:
             connection.execute(f"detach {_NEW}")
@@ -263,7 +300,7 @@ def _replace(file: Path, new: Path, *, keeps: bool) -> Path | None:
     kept = None
     log = file.with_name(f"{file.name}.wal")
     if keeps and os.path.lexists(file):
-        kept = _free_name(file)
+        kept = free_name(file, OLD)
         for path, name in ((file, kept), (log, kept.with_name(f"{kept.name}.wal"))):
             with suppress(FileNotFoundError):
                 _second_name(path, name)
@@ -279,15 +316,6 @@ def _second_name(path: Path, name: Path) -> None:
         raise
     except OSError:  # a file system without hard links
         path.rename(name)
-
-
-def _free_name(file: Path) -> Path:
-    number = 1
-    while os.path.lexists(
-        kept := file.with_name(f"{file.name}{OLD}{number if number > 1 else ''}")
-    ):
-        number += 1
-    return kept
 
 
 def _remove(new: Path) -> None:

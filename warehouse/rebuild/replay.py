@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,13 @@ from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Problem, RefusedError
 from estimators.inputs import records
-from warehouse.calibrate.store import replace_profile
+from warehouse.calibrate.store import drop_profile, replace_profile
 from warehouse.database.catalog import load_catalog
 from warehouse.database.connection import open_for_write
-from warehouse.database.facts import CALIBRATION, COMMITTED, MEASUREMENT, STUDY
+from warehouse.database.facts import CALIBRATION, COMMITTED, MEASUREMENT, REMOVAL, STUDY
 from warehouse.database.reference import reference_files
 from warehouse.database.sink import transaction
-from warehouse.errors import WarehouseError
+from warehouse.errors import InputError, WarehouseError
 from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.inputs import resolve_rows
 from warehouse.measure.published import store_published
@@ -83,7 +84,7 @@ def replay(
     for entry in facts.entries:
         kind, name = entry.subject
         if kind == CALIBRATION and (entry.number in wanted or entry.outcome == COMMITTED):
-            _store_profile(database, entry)
+            _store_profile(database, entry, done)
         if entry.number not in wanted:
             continue
         if kind == MEASUREMENT:
@@ -92,13 +93,14 @@ def replay(
         if kind == STUDY:
             try:
                 new_problems |= _store_study(database, facts, entry, sweep, done)
-            except (WarehouseError, RefusedError) as error:
-                done.lost[f"{kind} {name}"] = str(error)
+            except (WarehouseError, RefusedError, KeyError) as error:
+                missing = f"its definition has no {error}"
+                done.lost[f"{kind} {name}"] = missing if isinstance(error, KeyError) else str(error)
                 continue
         done.names.setdefault(kind, []).append(name)
     _restore_origins(database, (entry for entry in facts.entries if entry.number in wanted))
     for entry in runs:
-        _store_runs(database, entry, new_problems)
+        _store_runs(database, entry, new_problems, done)
         done.names.setdefault(MEASUREMENT, []).append(entry.name)
     return done
 
@@ -114,17 +116,25 @@ def _restore_origins(database: Path, entries: Iterable[Entry]) -> None:
                 )
 
 
-def _store_profile(database: Path, entry: Entry) -> None:
+def _store_profile(database: Path, entry: Entry, done: Replayed) -> None:
     """Store a profile, or remove it."""
-    rows = _rows(entry.content.get("rows", ()), "profile", entry.name)
-    fitted_to = _rows(entry.content.get("fitted_to", ()), "profile", entry.name)
     with open_for_write(database) as connection:
+        if entry.kind == REMOVAL:
+            with suppress(InputError):  # its line is damaged
+                drop_profile(connection, entry.name)
+            return
+        rows, fitted_to = (
+            _rows(entry, entry.content.get(part, ()), "profile", done)
+            for part in ("rows", "fitted_to")
+        )
         replace_profile(connection, entry.name, rows, fitted_to)
 
 
-def _store_runs(database: Path, entry: Entry, new_problems: Mapping[int, int]) -> None:
+def _store_runs(
+    database: Path, entry: Entry, new_problems: Mapping[int, int], done: Replayed
+) -> None:
     """Store measured runs; their estimates may be of other problems in another version."""
-    rows = _rows(entry.content["rows"], "reference", entry.name)
+    rows = _rows(entry, entry.content["rows"], "reference", done)
     for row in rows:
         for name in ("problem_id", "profiled_problem_id"):
             if name in row:
@@ -133,14 +143,21 @@ def _store_runs(database: Path, entry: Entry, new_problems: Mapping[int, int]) -
         replace_measurements(connection, entry.name, rows)
 
 
-def _rows(rows: Sequence[Mapping[str, Any]], column: str, name: str) -> list[dict[str, Any]]:
-    """Return the rows of a table from the records of a fact."""
+def _rows(
+    entry: Entry, rows: Sequence[Mapping[str, Any]], column: str, done: Replayed
+) -> list[dict[str, Any]]:
+    """Return the rows of a table from the records of a fact, without columns that are gone."""
+    gone = sorted({key for row in rows for key in row} - COLUMNS.keys())
+    if gone:
+        what = f"{', '.join(gone)} of {entry.kind} {entry.name}"
+        done.lost[what] = "this version has no such column"
     return [
         {
-            column: name,
+            column: entry.name,
             **{
                 key: datetime.fromisoformat(value) if COLUMNS[key].kind == "time" else value
                 for key, value in row.items()
+                if key in COLUMNS
             },
         }
         for row in rows
@@ -178,7 +195,7 @@ def _evaluate(
     """Evaluate and store configurations; return former problem -> problem of measured runs."""
     estimator = registry.get(study.estimator)
     [mends] = study.mends
-    catalog = load_catalog(connection)
+    catalog = study.defined.added_to(load_catalog(connection))
     _, report = evaluate_frame(
         *(estimator, frame, mends, catalog),
         relation=relation,

@@ -56,7 +56,7 @@ def known_definitions(
     unknown = {name for name in asked if not _is_published(name)} - {*own.models, *own.systems}
     if unknown and database.exists():
         for stored in _stored(database):
-            found = _needed(stored, unknown)
+            found = needed_definitions(stored, unknown)
             unknown -= {*found.models, *found.systems}
             own = replace(
                 own,
@@ -64,7 +64,7 @@ def known_definitions(
                 systems={**found.systems, **own.systems},
                 file=own.file or found.file,
             )
-    return _needed(own, asked)
+    return needed_definitions(own, asked)
 
 
 def stored_shape(
@@ -157,7 +157,7 @@ def _unpublished(records: Mapping[str, Record]) -> dict[str, Record]:
     return {name: record for name, record in records.items() if not _is_published(name)}
 
 
-def _needed(definitions: Definitions, names: set[str]) -> Definitions:
+def needed_definitions(definitions: Definitions, names: Collection[object]) -> Definitions:
     """Return the definitions of some names, and those that they are based on."""
     return replace(
         definitions,
@@ -166,8 +166,8 @@ def _needed(definitions: Definitions, names: set[str]) -> Definitions:
     )
 
 
-def _chain(records: Mapping[str, Record], names: set[str]) -> dict[str, Record]:
-    wanted = {name for name in names if name in records}
+def _chain(records: Mapping[str, Record], names: Collection[object]) -> dict[str, Record]:
+    wanted = {name for name in records if name in names}
     waiting = list(wanted)
     while waiting:
         base = records[waiting.pop()].get(BASED_ON)

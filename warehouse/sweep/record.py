@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,8 @@ from warehouse.database.recording import record, record_removal
 from warehouse.database.sink import delete_cells, registered, store_cells, transaction
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
+from warehouse.studies.definitions import Definitions
+from warehouse.studies.known import needed_definitions
 from warehouse.studies.stored import find_study, nearest_in_words
 from warehouse.studies.study import Study
 
@@ -159,10 +161,14 @@ def store_evaluated(
 ) -> int:
     """Store evaluated cells as a study without spaces; return how many were new.
 
-    The configurations become a fact: no study can enumerate them again.
+    The configurations become a fact: no study can enumerate them again. So do the definitions of
+    models and systems that they name.
     """
     if not cells:
         return 0
+    names = {value for cell, _ in cells for value in cell.problem.values.values()}
+    used = needed_definitions(study.defined, names).as_data()
+    study = replace(study, definition={**study.definition, **used})
     sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
     with transaction(connection):
         is_known = not register_study(connection, study, sizes)
@@ -180,6 +186,7 @@ def evaluated_study(
     *,
     profile: str | None = None,
     name: str | None = None,
+    defined: Definitions | None = None,
 ) -> Study:
     """Return the study of evaluated configurations.
 
@@ -190,6 +197,8 @@ def evaluated_study(
     name
         Name of the study, by default "evaluate FILE VARIANT PROFILE" without a default profile.
         FILE is the path that the user gave: equal names in two directories are two studies.
+    defined
+        Models and systems of the user's that rows may name.
     """
     if name is None:
         name = f"evaluate {configs} {variant_name(mends, estimator.mends)}"
@@ -201,7 +210,10 @@ def evaluated_study(
         "mends": [[mend for mend in estimator.mends if mend in mends]],
         "file": str(configs),
     }
-    return Study(name, estimator.name, (mends,), (), definition, str(configs))
+    return Study(
+        *(name, estimator.name, (mends,), (), definition, str(configs)),
+        defined or Definitions(),
+    )
 
 
 @dataclass(frozen=True)
