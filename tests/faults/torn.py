@@ -7,6 +7,7 @@ rebuild` then makes it again from its facts.
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
 import shutil
@@ -57,6 +58,7 @@ def library() -> Path | None:
 def preload() -> None:
     """Start this program again with the library loaded, unless it is."""
     if "TORN_FOLDER" in os.environ:
+        atexit.register(shutil.rmtree, os.environ["TORN_FOLDER"])
         return
     import tempfile
 

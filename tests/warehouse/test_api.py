@@ -409,15 +409,6 @@ def test_a_query_or_name_that_is_no_text_is_refused(writer: Warehouse, query: An
             ask(query)
 
 
-@pytest.mark.parametrize("value", ["interval 1 month", "union_value(a := 1)"])
-def test_a_type_that_polars_lacks_is_refused(reader: Warehouse, tmp_path: Path, value: str) -> None:
-    query = f"select {value} as x"
-    with pytest.raises(InputError, match="polars cannot hold a column of the result") as caught:
-        reader.sql(query)
-    code, _, err = call("export", query, "--out", tmp_path / "x.xlsx", "--db", reader.path)
-    assert (code, err) == (3, f"error: {caught.value}\n")
-
-
 NUMPY = (np.int64(8), np.int8(8), np.float32(8), np.bool_(True))
 
 

@@ -88,7 +88,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ('databse = "x"', "`databse` is not a setting", "known: database, cache, catalog"),
+        ('databse = "x"', "`databse` is not a setting", "known: database, cache, catalog, backups"),
         ("database = 3", "`database` 3 must be a text", 'write database = "a/path"'),
         ('cache = ""', "`cache` '' must be a text", 'write cache = "a/path"'),
         ("database", "Expected '='", "write each line as: key = value"),

@@ -124,7 +124,7 @@ def test_a_writer_removes_what_killed_processes_left(made: Path) -> None:
     left = [
         *(f"new-{gone.pid}", f"new-{gone.pid}.wal", "compact", "compact.wal", "snapshot"),
         *("snapshot.partial", "progress.json", "progress.json.partial"),
-        *("repaired.snapshot", "repaired.progress.json"),
+        *("rebuilt.snapshot", "rebuilt.progress.json"),
     ]
     stays = [f"new-{os.getpid()}", "kept", "new-x", "wal.kept"]
     for ending in (*left, *stays):

@@ -253,7 +253,6 @@ def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
         facts = read_facts(new)
         _note(connection, facts.id, facts.last)
     _NEXT[folder] = len(facts.entries) + 1
-    current().say(f"{folder}: made from the {len(facts.entries)} facts of the database")
 
 
 def _has_facts(connection: DuckDBPyConnection) -> bool:
