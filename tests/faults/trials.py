@@ -281,7 +281,7 @@ class Campaign:
 
         def run_again() -> list[Any]:
             answer = phase.run(place, self.inputs, lambda _: None)
-            if answer[0]:  # it found its work done; the next command that writes tidies up
+            if database.exists():  # it may have found its work done: the next writer tidies up
                 open_for_write(database).close()
             return [answer, whole_state(place)]
 
