@@ -107,6 +107,7 @@ def _rebuild_if_needed(outcome: Outcome, place: Path) -> None:
     opened = Said(*value_of(partial(said, "status", "--db", database)))
     if not opened.code:
         return
+    outcome.is_rebuilt = True
     outcome.said += ", does not open"
     if f"`warehouse rebuild --db {database}`" not in opened.err:
         outcome.lost.append(f"no way out is named: {opened.err[-400:]}")

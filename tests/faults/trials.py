@@ -70,6 +70,9 @@ class Outcome:
         What was done to the command.
     is_hit
         Whether the fault came before the command had ended.
+    is_rebuilt
+        Whether the database did not open and was made again. Cells that no study asks for are then
+        gone.
     num_groups
         Groups that were committed before it.
     lost
@@ -82,6 +85,7 @@ class Outcome:
     is_hit: bool = False
     num_groups: int = 0
     is_complete: bool = False
+    is_rebuilt: bool = False
     said: str = ""
     lost: list[str] = field(default_factory=list)
 
@@ -270,11 +274,15 @@ class Campaign:
             outcome.lost.append(f"cannot be read: {error}")
             return
         outcome.lost += [fault for fault in faults if fault not in usual.faults_before]
-        outcome.is_complete = found == usual.after
+        befores, afters = [usual.before], [usual.after]
+        if outcome.is_rebuilt:
+            befores.append(self._rebuilt(phase, is_done=False))
+            afters.append(self._rebuilt(phase, is_done=True))
+        outcome.is_complete = found in afters
         self._expect(outcome, Said(*opened), "status")
         if phase.in_groups:
             self._judge_groups(outcome, phase, stored, log, found)
-        elif found not in (usual.before, usual.after):
+        elif found not in (*befores, *afters):
             parts = {k for k in {*found, *usual.after} if found.get(k) != usual.after.get(k)}
             parts &= {k for k in {*found, *usual.before} if found.get(k) != usual.before.get(k)}
             outcome.lost.append(f"neither as before nor as after: {sorted(parts)}")
@@ -293,7 +301,26 @@ class Campaign:
         again = Said(*answer)
         if again.code not in phase.again or (again.code and not outcome.is_complete):
             outcome.lost.append(f"again: exit {again.code}: {again.err[-600:]}")
-        self._compare(outcome, place, last, usual.after)
+        self._compare(outcome, place, last, last if last in afters else usual.after)
+
+    def _rebuilt(self, phase: Phase, *, is_done: bool) -> State:
+        """Return what `rebuild` makes of the place before or after an undisturbed command."""
+        key = f"{phase.name} rebuilt {is_done}"
+        if key not in self._undisturbed:
+            place = self.place(phase)
+
+            def rebuilt() -> State:
+                if is_done:
+                    phase.run(place, self.inputs, lambda _: None)
+                said("rebuild", "--db", place / DATABASE)
+                for kept in place.glob(f"{DATABASE}.old*"):
+                    kept.unlink()
+                return whole_state(place)
+
+            state = value_of(rebuilt)
+            self._undisturbed[key] = Undisturbed({}, state, [], [], 0.0, 0)
+            shutil.rmtree(place)
+        return self._undisturbed[key].after
 
     def _judge_groups(
         self, outcome: Outcome, phase: Phase, stored: list[int], log: Path, found: State
