@@ -216,7 +216,9 @@ PHASES = {
         Phase(
             "export", "swept", lambda p, _: ["export", "--facts", p / FACTS, *_db(p)], again=(0, 3)
         ),
-        Phase("import", "measured", lambda p, i: ["import", i.folder / FACTS, *_db(p)]),
+        Phase(
+            "import", "measured", lambda p, i: ["import", i.folder / FACTS, *_db(p)], in_groups=True
+        ),
         Phase("compact", "dropped", lambda p, _: ["compact", "--db", p / DATABASE]),
         Phase(
             "shard",

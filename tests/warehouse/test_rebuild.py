@@ -341,10 +341,13 @@ def test_what_cannot_be_copied_is_named_and_the_former_file_is_kept(stored: Path
         connection.execute("drop table gone")
         connection.execute("create table of_old (x integer)")
         connection.execute("comment on table of_old is 'Numbers. One row per x'")
+        connection.execute("create index places on plain(x)")
     report = rebuild(stored)
     assert {each.split(":")[0] for each in report.missing} == {
         "table main.of_old of a former version",
         *("table mine.runs", "view main.above", "view main.broken", "macro mine.over"),
+        "index places of plain, which is not copied",
+        "sequence numbers, which is not copied",
     }
     assert any("numbers does not exist" in each for each in report.missing)
     assert "table main.plain" in report.copied

@@ -13,8 +13,8 @@ from warehouse.database.compact import refuse_other_rows, row_counts
 from warehouse.database.connection import open_file
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
-from warehouse.database.paths import refuse_backslash
-from warehouse.files import check_target, written_whole
+from warehouse.database.paths import is_database, refuse_backslash
+from warehouse.files import check_target, refuse_overwriting, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,11 +65,15 @@ def keep_backups(database: Path, out: Path, most: int) -> int:
     Raises
     ------
     DatabaseError, InputError
-        As `backup`; the former copies then stay as they are.
+        As `backup`, or if a file that is no database has one of the names; the former copies then
+        stay as they are.
     """
     new = out.with_name(f"{out.name}.new")
-    size = backup(database, new)
     names = [out, *(out.with_name(f"{out.name}.{number}") for number in range(1, most))]
+    for path in (new, *names):
+        is_database(path)  # refuses to replace a file that is none
+    refuse_overwriting(out, read=(), database=database)
+    size = backup(database, new)
     for older, newer in zip(reversed(names[1:]), reversed(names[:-1]), strict=True):
         with suppress(FileNotFoundError):
             newer.replace(older)

@@ -219,6 +219,11 @@ def read_facts(folder: Path) -> Facts:
             outcomes[found.number] = found.outcome
         else:
             damaged.append(place)
+    if not name and not entries:
+        raise InputError(
+            f"{folder}: is no folder of facts: {path.name} has no line of one",
+            f"name a folder that lies beside a database, FILE.facts; or {aside(folder)}",
+        )
     ordered = tuple(
         replace(entry, outcome=outcomes.get(number, OPEN)) for number, entry in entries.items()
     )
@@ -240,7 +245,7 @@ def _is_of(found: _Outcome, entry: Entry | None) -> bool:
 def _read_head(line: bytes, path: Path) -> str:
     """Return the id of a folder; empty if its first line is damaged."""
     head = _json(line)
-    if head is None:
+    if head is None or head.pop("checksum", None) != _checksum(head):
         return ""
     if head.get("format") != FORMAT:
         raise InputError(f'{path}: `format` is not "{FORMAT}"', "name the folder FILE.facts")
@@ -322,6 +327,8 @@ def last_outcome(folder: Path) -> tuple[str, int, str] | None:
     found = _json(line)
     if rest or head is None or found is None or COMMITTED not in found:
         return None
+    if head.pop("checksum", None) != _checksum(head):
+        return None
     return str(head.get("id")), found[COMMITTED], str(found.get("checksum"))
 
 
@@ -329,7 +336,7 @@ def begin_folder(folder: Path) -> None:
     """Make a folder of facts without entries."""
     folder.mkdir()
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "id": uuid.uuid4().hex}
-    _append(folder, [head])
+    _append(folder, [{**head, "checksum": _checksum(head)}])
 
 
 @contextmanager

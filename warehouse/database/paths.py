@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from warehouse.database.facts import folder_of, is_folder, rebuild_command
@@ -61,6 +62,8 @@ def is_database(path: Path) -> bool:
             raise DatabaseError(f"{path}: is a directory", "name a file in it with --db")
         if not stat.S_ISREG(mode):  # reading from a pipe would wait for its writer
             raise DatabaseError(f"{path}: is a pipe or a device, not a file", ANOTHER)
+        if _is_open_here(path):
+            return True
         with path.open("rb") as file:
             header = file.read(_MAGIC_AT + len(_MAGIC))
     except FileNotFoundError:
@@ -73,6 +76,24 @@ def is_database(path: Path) -> bool:
     if header[_MAGIC_AT:] != _MAGIC:
         raise DatabaseError(f"{path}: is not a DuckDB database", f"move it away, or {ANOTHER}")
     return True
+
+
+def _is_open_here(path: Path) -> bool:
+    """Return whether this process has a file open, where the system shows that.
+
+    To open it once more and close it would end every lock that the process has on it (fcntl(2),
+    POSIX.1-2017): another process could then write to it too.
+    """
+    status = path.stat()
+    try:
+        handles = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+    except OSError:
+        return False
+    for handle in handles:
+        with suppress(OSError):  # closed meanwhile
+            if os.path.samestat(os.fstat(handle), status):
+                return True
+    return False
 
 
 def refuse_missing(path: Path) -> None:

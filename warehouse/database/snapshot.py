@@ -3,10 +3,12 @@
 DuckDB lets one process write to a file, or many read it. A sweep of hours would block readers, so
 the writing process copies the file now and then, and readers open the copy.
 
-A checkpoint writes to blocks that the last one left free, and then one of the two headers. A copy
-of the file without its log is therefore the state of the last checkpoint, even in the middle of a
-transaction, as long as the headers stay the same from its beginning to its end. This is the
-guarantee with which DuckDB outlives a crash. So a thread copies while the process goes on writing.
+A checkpoint writes to blocks that the last one left free, or to free parts of blocks, and then one
+of the two headers. A copy of the file without its log is therefore the state of the last
+checkpoint, even in the middle of a transaction, as long as the headers stay the same from its
+beginning to its end. So a thread copies while the process goes on writing. A block may have been
+written to at the moment of its copy: the copy is opened, which compares checksums, before readers
+get it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from warehouse.database.access import FIRST_SECONDS
+from warehouse.database.file_format import CONFIG
 from warehouse.database.leftovers import PARTIAL, SNAPSHOT
 from warehouse.database.paths import file_of
 
@@ -149,7 +152,7 @@ class Snapshots:
         target = partial.open("wb", buffering=0)
         try:
             is_whole = _copy_content(source, target, self._size, self._end)
-            if not is_whole or _head_of(source) != self._head:
+            if not is_whole or _head_of(source) != self._head or not _opens(partial):
                 target.close()
                 return False
             partial.chmod(os.fstat(source.fileno()).st_mode & _READABLE)
@@ -166,6 +169,16 @@ class Snapshots:
             self._published.close()
         self._published = target
         return True
+
+
+def _opens(copy: Path) -> bool:
+    import duckdb
+
+    try:
+        duckdb.connect(str(copy), read_only=True, config=CONFIG).close()
+    except duckdb.Error:
+        return False
+    return True
 
 
 def snapshot_path(database: Path) -> Path:

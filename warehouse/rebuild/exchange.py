@@ -42,6 +42,13 @@ _RECORDED = ("created_at", "study_file", "measurement_file", "estimator_version"
 are equal."""
 
 
+_UNFINISHED = """\
+select study
+from study left join study_cell using (study) left join cell using (cell_id)
+group by study, study.num_cells having count(cell.cell_id) < study.num_cells"""
+"""Studies whose sweep was interrupted."""
+
+
 @dataclass(frozen=True)
 class ExportReport:
     """The outcome: facts in force, and bytes of the folder."""
@@ -135,12 +142,17 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
         for entry in given:
             if entry.inputs is not None:
                 facts.inputs_of(entry)  # refuses a damaged file before anything is stored
-        open_for_write(database).close()
+        with open_for_write(database) as connection:
+            unfinished = {study for (study,) in connection.execute(_UNFINISHED).fetchall()}
         own = folder_of(database)
         stored = read_facts(own) if is_folder(own) else replace(facts, entries=())
         known = {entry.subject: entry for entry in stored.live()}
         _refuse_others(folder, facts, given, stored, known)
-        new = [entry for entry in given if entry.subject not in known]
+        new = [
+            entry
+            for entry in given
+            if entry.subject not in known or (entry.kind == STUDY and entry.name in unfinished)
+        ]
         # a study may name a profile that was replaced or dropped since
         needed = [
             entry

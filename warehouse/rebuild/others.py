@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
@@ -39,6 +39,15 @@ select distinct 'macro', schema_name, function_name, comment, '', function_oid
 from duckdb_functions() where not internal and database_name = $former
     and macro_definition is not null
 order by 1, place"""
+
+_NOT_COPIED = """\
+select 'index ' || index_name || ' of ' || table_name from duckdb_indexes()
+where database_name = $former
+union all
+select 'sequence ' || sequence_name from duckdb_sequences() where database_name = $former
+union all
+select 'type ' || type_name from duckdb_types() where not internal and database_name = $former
+order by 1"""
 
 _MACRO = re.compile(r"create macro (.*?) ?\(", re.IGNORECASE | re.DOTALL)
 
@@ -90,7 +99,7 @@ def copy_own_objects(
         The objects that were copied, and the others with the reasons.
     """
     ours = _names_of_package(connection, former, new)
-    found = connection.execute(_OBJECTS, {"former": former}).fetchall()
+    found = _rows(connection, _OBJECTS, former)
     own = [_Object(*row[:-1]) for row in found if row[1] != "main" or row[2] not in ours]
     gone = [f"{each} of a former version" for each in own if each.is_of_package]
     own = [each for each in own if not each.is_of_package]
@@ -112,7 +121,12 @@ def copy_own_objects(
             own = list(reasons)
     finally:
         connection.execute(f"use {quoted(former)}")
+    gone += [f"{name}, which is not copied" for (name,) in _rows(connection, _NOT_COPIED, former)]
     return copied, gone + [f"{each}: {reason}" for each, reason in reasons.items()]
+
+
+def _rows(connection: DuckDBPyConnection, query: str, former: str) -> list[tuple[Any, ...]]:
+    return connection.execute(query, {"former": former}).fetchall()
 
 
 def _names_of_package(connection: DuckDBPyConnection, former: str, new: str) -> set[str]:

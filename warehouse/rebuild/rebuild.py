@@ -198,7 +198,7 @@ def _former(database: Path) -> Iterator[_Former]:
     except LockedError:
         raise
     except DatabaseError as error:
-        former.reason = error.message if os.path.lexists(database) else ""
+        former.reason = error.message if database.exists() else ""
         yield former
         return
     with connection, suppress(duckdb.Error):  # damage is reported where values are taken from it
