@@ -23,8 +23,9 @@ from tests.warehouse.facts_cases import (
     store_profile,
 )
 from tests.warehouse.test_drop import study
-from warehouse.database.connection import open_for_read
+from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.facts import ENTRIES, append_entry, folder_of, new_entry, read_facts
+from warehouse.database.sink import delete_cells, transaction
 from warehouse.errors import DatabaseError, InputError
 from warehouse.rebuild.exchange import export_facts, import_facts
 from warehouse.rebuild.first_format import MANIFEST
