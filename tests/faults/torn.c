@@ -32,7 +32,8 @@ static int kind_of(int file) {
     ssize_t length = readlink(link, path, NAME - 1);
     if (length <= 0) return 0;
     path[length] = 0;
-    if (ends_with(path, ".duckdb") || ends_with(path, ".duckdb.compact")) return 1;
+    if (ends_with(path, ".duckdb") || ends_with(path, ".compact") || ends_with(path, ".rebuilt"))
+        return 1;
     return ends_with(path, ".duckdb.wal") ? 2 : 0;
 }
 
