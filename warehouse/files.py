@@ -129,6 +129,13 @@ def partial_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}.partial")
 
 
+def target_of_partial(path: Path) -> Path:
+    """Return the path that `partial_path` gave a partial file for; another path is returned."""
+    if path.name.startswith(".") and path.suffix == ".partial":
+        return path.with_name(path.name[1:].rsplit(".", 2)[0])
+    return path
+
+
 def remove_abandoned(target: Path) -> None:
     """Remove partial files of `target` that killed processes left."""
     start, end = f".{target.name}.", ".partial"

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warehouse import __version__
 from warehouse.database.space import space_error
 from warehouse.errors import DatabaseError, InputError
-from warehouse.files import digest_of, partial_path, remove_abandoned
+from warehouse.files import digest_of, partial_path, remove_abandoned, target_of_partial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -491,7 +491,8 @@ def named_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise space_error(path, str(error)) or DatabaseError(
-            f"{path}: cannot be written: {error.strerror or error}",
+        named = target_of_partial(path)
+        raise space_error(named, str(error)) or DatabaseError(
+            f"{named}: cannot be written: {error.strerror or error}",
             "let this user write there: facts are stored in it before they are in the database",
         ) from error
