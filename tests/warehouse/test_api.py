@@ -6,6 +6,7 @@ import datetime
 import doctest
 import inspect
 import json
+import pickle
 import re
 import shutil
 import subprocess
@@ -726,3 +727,16 @@ def test_the_package_is_imported_without_duckdb_until_it_is_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_warehouse_goes_to_another_process(reader: Warehouse) -> None:
+    other = pickle.loads(pickle.dumps(reader))
+    assert (other.path, other.writable, other.wait) == (
+        *(reader.path, reader.writable, reader.wait),
+    )
+    assert other.sql("select 1 as one").item() == 1
+
+
+def test_the_largest_whole_number_stays_what_it_is_in_a_frame(reader: Warehouse) -> None:
+    largest = str(2**128 - 1)
+    assert reader.sql(f"select '{largest}'::uhugeint as x").item() == largest

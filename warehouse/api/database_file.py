@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,11 @@ class DatabaseFile:
         self._num_blocks = 0
         self._kept: DuckDBPyConnection | None = None
         self._cursors: dict[int, DuckDBPyConnection] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process makes the same warehouse: by its path, with nothing open."""
+        make = partial(type(self), self.path, writable=self.writable, wait=self.wait)
+        return make, ()
 
     def __repr__(self) -> str:
         return f"Warehouse({str(self.path)!r}, writable={self.writable})"

@@ -172,6 +172,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say(received.in_words)
         code = received.exit_code
+    except BrokenPipeError:  # typer writes an error of usage itself
+        code = _NO_READER
     except BaseException as error:
         text, code = _explained(error, context) or _unforeseen(error, arguments, context)
         _flush()

@@ -32,7 +32,10 @@ PYTHON: Mapping[str, str] = {
 }
 """Type whose values Python changes or cannot read -> the type to read instead."""
 
-_NOT_IN_ARROW = ("interval", "bit", "bignum", "variant", "union", "geometry", "time with time zone")
+_NOT_IN_ARROW = (
+    *("interval", "bit", "bignum", "variant", "union", "geometry", "time with time zone"),
+    "uhugeint",  # Arrow has no such type: polars would read the largest as -1
+)
 
 FRAME: Mapping[str, str] = {
     **dict.fromkeys(_NOT_IN_ARROW, _TEXT),
