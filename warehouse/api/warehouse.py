@@ -901,7 +901,7 @@ class Warehouse(DatabaseFile):
             except duckdb.IOException as error:
                 if str(file_of(self.path)) in str(error):
                     raise
-                raise InputError(str(error), "the database is as it was") from None
+                raise InputError(str(error), "only what a statement committed is stored") from None
 
     def measure(
         self,
