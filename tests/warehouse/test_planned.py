@@ -19,6 +19,7 @@ from warehouse.lake.names import Shard
 from warehouse.lake.shard import own_cells
 from warehouse.studies.study import Study, read_study
 from warehouse.sweep import planned, runner
+from warehouse.sweep.asked import asked_study
 from warehouse.sweep.planned import Plan, Stream, num_cells, plan
 from warehouse.sweep.runner import run_study
 
@@ -215,6 +216,22 @@ def test_a_shard_counts_no_layouts_of_cells_of_others(monkeypatch: pytest.Monkey
     shards = [list(own_cells(SMALL, catalog, Shard(number, 3))) for number in (1, 2, 3)]
     assert sum(map(len, shards)) == len({cell.id for shard in shards for cell in shard}) == 12
     assert len(counted) <= 3 * 2 * 2, "one for each space, variant and shard"
+
+
+@pytest.mark.parametrize("of", [3, 100])
+@pytest.mark.parametrize(
+    "name",
+    ["cluster_notebook", "errata", "megatron", "roofline_published", "run_optimizer"],
+)
+def test_shards_of_a_packaged_study_have_its_cells_and_no_others(name: str, of: int) -> None:
+    asked, catalog = asked_study(name, Path("missing.duckdb")), packaged_catalog()
+    catalog = asked.defined.added_to(catalog)
+    shards = [
+        {cell.id for cell in own_cells(asked, catalog, Shard(number, of))}
+        for number in range(1, of + 1)
+    ]
+    assert set().union(*shards) == {cell.id for cell, _ in plan(asked, catalog).cells}
+    assert of > 3 or all(shards)
 
 
 def test_a_set_of_ids_has_each_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -264,14 +264,14 @@ def cells_of_part(study: Study, catalog: Catalog, number: int, of: int) -> Itera
     estimator = get(study.estimator)
     sound = _checked_parts(study, catalog, lambda _number: None) if number == 1 else None
     try:
-        for space in study.spaces:
-            dealt = list(_dealt(estimator, space, number, of))
+        dealt = _dealt(estimator, study.spaces, number, of)
+        for space, parts in zip(study.spaces, dealt, strict=True):
             for mends in study.mends:
                 if sound is not None and (space, mends) not in sound:
                     continue
                 cells = (
                     cell
-                    for part in dealt
+                    for part in parts
                     for cell in cells_of_space(estimator, part, catalog, mends, is_checked=True)
                 )
                 yield from _unless_empty(estimator, space, catalog, mends, cells)
@@ -298,30 +298,56 @@ def _unless_empty(
         yield from waiting
 
 
-def _dealt(estimator: Estimator, space: Space, number: int, of: int) -> Iterator[Space]:
-    """Yield the parts of a space that belong to one of `of` parts, largest first.
+def _dealt(
+    estimator: Estimator, spaces: Sequence[Space], number: int, of: int
+) -> list[list[Space]]:
+    """Return the parts of each space that belong to one of `of` parts, in the order of the study.
 
-    Neighbours in the order have similar numbers of rows, and each deal is in the opposite direction
-    of the last, so that all parts get as many large ones.
+    Parts of all spaces are dealt by size. Neighbours in that order have similar numbers of rows,
+    and each deal is in the opposite direction of the last, so that all get as many large ones.
     """
-    columns = (*estimator.problem_columns, *estimator.input_columns)
-    problem = {name: values for name, values in space.items() if name in columns}
+    cut = [_cut(estimator, space, of) for space in spaces]
+    every = [(index, place) for index, parts in enumerate(cut) for place in range(len(parts))]
+    every.sort(key=lambda at: _size_of(cut[at[0]][at[1]]), reverse=True)
+    own: list[tuple[int, int]] = []
+    for start in range(0, len(every), of):
+        turn = start + (number - 1 if start // of % 2 == 0 else of - number)
+        own += every[turn : turn + 1]
+    dealt: list[list[Space]] = [[] for _ in spaces]
+    for index, place in sorted(own):
+        dealt[index].append({**spaces[index], **cut[index][place]})
+    return dealt
+
+
+def _cut(estimator: Estimator, space: Space, of: int) -> list[Axes]:
+    """Return the problem values of a space in parts, enough for a deal to `of` parts.
+
+    Values of which one cell has all, such as some sizes of clusters, stay together.
+    """
+    columns = {*estimator.problem_columns, *estimator.input_columns}
+    problem = {n: values for n, values in _of_cells(estimator, space).items() if n in columns}
     independent: frozenset[str] = getattr(estimator, "independent", frozenset())
-    parts = math.prod(map(len, problem.values()))
+    parts = _combinations(problem)
+    groups: dict[str, list[tuple[Scalar, ...]]] = {
+        name: [(value,) for value in values] for name, values in problem.items()
+    }
     for name in sorted(problem, key=lambda n: (n not in independent, len(problem[n]))):
-        if parts // len(problem[name]) >= _LEAST_DEALT * of:  # fewer parts take less time
-            parts //= len(problem.pop(name))
-    dealt = sorted(itertools.product(*problem.values()), key=_size_of, reverse=True)
-    for start in range(0, len(dealt), of):
-        place = start + (number - 1 if start // of % 2 == 0 else of - number)
-        if place < len(dealt):
-            yield {**space, **{n: (v,) for n, v in zip(problem, dealt[place], strict=True)}}
+        values = problem[name]
+        together = min(parts // (_LEAST_DEALT * of), len(values))
+        if together > 1:  # fewer parts take less time
+            number_of_groups = -(-len(values) // together)
+            groups[name] = [values[start::number_of_groups] for start in range(number_of_groups)]
+            parts = parts // len(values) * number_of_groups
+    return [dict(zip(groups, part, strict=True)) for part in itertools.product(*groups.values())]
 
 
-def _size_of(values: Sequence[Scalar]) -> tuple[float, str]:
-    """Return a key that sorts combinations by their numbers, such as that of GPUs."""
-    numbers = (float(v) for v in values if isinstance(v, int | float) and v > 0)
-    return math.prod(numbers), repr(values)
+def _size_of(part: Axes) -> tuple[float, str]:
+    """Return a key that sorts parts of spaces by their numbers, such as those of GPUs."""
+    sums = (
+        sum(float(value) for value in values if isinstance(value, int | float) and value > 0)
+        for values in part.values()
+    )
+    return math.prod(number for number in sums if number), repr(part)
 
 
 def _cells_of_variants(
