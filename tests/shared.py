@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,11 @@ Program = Callable[..., "subprocess.CompletedProcess[str]"]
 
 Refusal = Callable[..., tuple[int, str]]
 """Calls a command that must fail; returns exit code and error."""
+
+
+def digest(path: Path) -> str:
+    """Return a digest of a file: pytest takes an hour to show how two long contents differ."""
+    return sha256(path.read_bytes()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.shared import digest
 from warehouse.ask.cost import RunTable
 from warehouse.cli.cost import _say_notes
 from warehouse.cli.main import run
@@ -198,12 +199,12 @@ def test_a_database_may_have_the_name_of_a_schema(
     ask: Any, database: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = shutil.copyfile(database, tmp_path / "main.duckdb")
-    before = named.read_bytes()
+    before = digest(named)
     asked = ("cost", "--model", "70B parameters", "--json")
     assert run([*asked, "--db", str(named)]) == 0
     out, _ = capsys.readouterr()
     assert json.loads(out) == ask(*asked[:-1])[1]
-    assert named.read_bytes() == before
+    assert digest(named) == before
 
 
 @pytest.mark.long
@@ -387,11 +388,11 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
 def test_faults_are_reported_and_nothing_is_written(
     ask: Any, database: Path, arguments: str, code: int, words: str
 ) -> None:
-    before = database.read_bytes()
+    before = digest(database)
     found, rows, err = ask(*arguments.split())
     assert (found, rows) == (code, "")
     assert words in err
-    assert database.read_bytes() == before
+    assert digest(database) == before
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.shared import Command, Shared, call
+from tests.shared import Command, Shared, call, digest
+from warehouse.database.facts import folder_of
 
 pytestmark = pytest.mark.long
 
@@ -55,8 +56,9 @@ def of_team_c(shared: Shared, empty_warehouse: Path) -> Path:
 
 @pytest.fixture
 def _team_c(of_team_c: Path, database: Path) -> None:
-    """Have the runs of teamC in the database."""
+    """Have the runs of teamC in the database, and its facts beside it."""
     shutil.copyfile(of_team_c, database)
+    shutil.copytree(folder_of(of_team_c), folder_of(database))
 
 
 @pytest.fixture(scope="module")
@@ -175,14 +177,14 @@ def test_dropping_says_on_a_terminal_that_it_works(
 def test_an_unknown_name_is_refused_before_anything_is_written(
     warehouse: Command, database: Path
 ) -> None:
-    before = database.read_bytes()
+    before = digest(database)
     code, out, err = warehouse("measure", "--drop", "team", "--db", database)
     assert (code, out) == (3, "")
     assert "`--drop` team: no measurements of that name" in err
     assert "hint: known: teamC" in err
     code, _, err = warehouse("drop", "measure team", "--db", database)
     assert (code, "hint: did you mean measure teamC?" in err) == (3, True)
-    assert database.read_bytes() == before
+    assert digest(database) == before
 
 
 def test_nothing_is_made_to_drop_from(warehouse: Command, database: Path) -> None:

@@ -17,7 +17,7 @@ import duckdb
 import pytest
 
 from tests.cli.planning import QUESTION
-from tests.shared import Command, Program
+from tests.shared import Command, Program, digest
 from warehouse.errors import DatabaseError
 from warehouse.sweep.size_limits import refuse_too_large
 
@@ -279,8 +279,8 @@ def test_a_plan_is_confirmed_as_a_sweep_is(
     warehouse: Command, planned_database: Path, sized: Callable[[int, float], None]
 ) -> None:
     sized(100, 1e12)
-    before = planned_database.read_bytes()
+    before = digest(planned_database)
     code, out, err = warehouse("plan", *QUESTION, "--gpus", 16, "--db", planned_database)
     assert (code, out) == (2, "")
     assert "rows are more than 100\nhint: sweep them with --yes" in err
-    assert planned_database.read_bytes() == before
+    assert digest(planned_database) == before

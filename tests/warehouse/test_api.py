@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.shared import Quickstart, call
+from tests.shared import Quickstart, call, digest
 from warehouse import Warehouse
 from warehouse.api import warehouse as module
 from warehouse.errors import DatabaseError, InputError, UsageError
@@ -191,13 +191,13 @@ def test_costs_and_energies_are_those_of_the_command(
 def test_an_unknown_keyword_names_the_argument_that_it_may_mean(
     writer: Warehouse, method: str, keyword: str, meant: str
 ) -> None:
-    before = writer.path.read_bytes()
+    before = digest(writer.path)
     tokens = {"tokens": "15T"} if method == "plan" else {}
     with pytest.raises((UsageError, InputError)) as caught:
         getattr(writer, method)(**tokens, **{keyword: 8})
     assert f"`{keyword}`" in caught.value.message
     assert caught.value.hint.startswith(f"did you mean {meant}")
-    assert writer.path.read_bytes() == before
+    assert digest(writer.path) == before
 
 
 def test_inputs_of_a_plan_are_no_unknown_keywords(writer: Warehouse) -> None:

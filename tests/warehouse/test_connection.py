@@ -15,6 +15,7 @@ import duckdb
 import pytest
 
 import warehouse
+from tests.shared import digest
 from tests.sql.test_sql_cases import VIEWS
 from warehouse.database import empty, source
 from warehouse.database.connection import kept_open, open_for_read, open_for_write
@@ -220,11 +221,11 @@ def test_a_writer_refreshes_what_another_version_left_and_a_reader_changes_nothi
         file.write("\n")
     monkeypatch.setattr(warehouse, "__version__", "99.0", raising=False)
 
-    before = database.read_bytes()
+    before = digest(database)
     error = refusal(database, open_for_read)
     assert error.message.startswith(f"{database}: was made by another version of this package")
     assert f"`warehouse rebuild --db {database}`" in error.hint
-    assert database.read_bytes() == before
+    assert digest(database) == before
     open_for_write(database).close()
     with open_for_read(database) as opened:
         assert opened.execute("select count(*) from models").fetchone() == (1,)
@@ -233,11 +234,11 @@ def test_a_writer_refreshes_what_another_version_left_and_a_reader_changes_nothi
 
 
 def test_reading_an_up_to_date_database_does_not_write(made: Path) -> None:
-    before = (made.read_bytes(), made.stat().st_mtime_ns)
+    before = (digest(made), made.stat().st_mtime_ns)
     with open_for_read(made) as opened:
         opened.execute("select count(*) from configuration").fetchall()
 
-    assert (made.read_bytes(), made.stat().st_mtime_ns) == before
+    assert (digest(made), made.stat().st_mtime_ns) == before
 
 
 def test_what_was_committed_before_a_kill_is_read_and_the_rest_is_gone(made: Path) -> None:
@@ -308,7 +309,7 @@ def test_a_faulty_resource_closes_the_connection_and_writes_nothing(
 ) -> None:
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "model.csv").write_text("model,source\ngpt,\n")
-    before = made.read_bytes()
+    before = digest(made)
     monkeypatch.setattr(
         "warehouse.database.resources.reference_directory", lambda: tmp_path / "reference"
     )
@@ -322,7 +323,7 @@ def test_a_faulty_resource_closes_the_connection_and_writes_nothing(
         caught.append(error)
     monkeypatch.undo()
 
-    assert made.read_bytes() == before
+    assert digest(made) == before
     open_for_read(made).close()
     assert len(caught) == 2
 
@@ -379,11 +380,11 @@ def test_a_change_of_code_that_changes_no_table_or_view_is_no_reason_to_write(
     (code := small_package / "code").mkdir()
     (code / "formulas.py").write_text("TWO = 2\n")
     monkeypatch.setattr(source, "_CODE", (*source._CODE, str(code)))
-    before = database.read_bytes()
+    before = digest(database)
 
     with open_for_read(database) as opened:
         assert not is_stamped(opened)
-    assert database.read_bytes() == before
+    assert digest(database) == before
 
     with open_for_write(database) as opened:
         assert is_stamped(opened)

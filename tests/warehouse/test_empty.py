@@ -15,6 +15,7 @@ import pytest
 
 from estimators import registry
 from estimators.registry import ESTIMATORS
+from tests.shared import digest
 from tests.warehouse.small_package import SMALL_VIEW
 from warehouse import settings
 from warehouse.database import empty, file_format, schema, source
@@ -391,12 +392,12 @@ def test_a_kill_while_the_cache_is_filled_leaves_no_file_that_is_used(
 def test_programs_share_the_cache(tmp_path: Path) -> None:
     cache = settings.cache()
     assert cache is not None
-    before = [(path, path.read_bytes()) for path in cache.glob("*.duckdb")]
+    before = [(path, digest(path)) for path in cache.glob("*.duckdb")]
     assert before
 
     subprocess.run([sys.executable, "-c", MAKE, tmp_path / "new.duckdb"], check=True)
 
-    assert [(path, path.read_bytes()) for path in cache.glob("*.duckdb")] == before
+    assert [(path, digest(path)) for path in cache.glob("*.duckdb")] == before
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from estimators.registry import get
 from tests.cli.planning import QUESTION
 from tests.faults.phases import RUNS
 from tests.faults.state import TIMED
-from tests.shared import call, held
+from tests.shared import call, digest, held
 from tests.warehouse.facts_cases import (
     content,
     copied,
@@ -175,7 +175,7 @@ GONE: dict[str, Callable[[Path], object]] = {
 def test_a_file_that_is_damaged_or_gone_is_made_again(swept: Path, kind: str) -> None:
     before = content(swept)
     GONE[kind](swept)
-    damaged = swept.read_bytes() if swept.exists() else None
+    damaged = digest(swept) if swept.exists() else None
     report = rebuild(swept)
     assert content(swept) == before
     if damaged is None:
@@ -183,7 +183,7 @@ def test_a_file_that_is_damaged_or_gone_is_made_again(swept: Path, kind: str) ->
     elif report.kept is None:  # it opened, and the new file has all that could be read
         assert report.missing == ()
     else:
-        assert report.kept.read_bytes() == damaged
+        assert digest(report.kept) == damaged
         assert report.reason or report.missing
     kept = [] if report.kept is None else [report.kept.name]
     assert names(swept) == sorted([swept.name, folder_of(swept).name, *kept])
@@ -231,7 +231,7 @@ def test_a_backup_gets_the_facts_that_came_after_it(stored: Path, tmp_path: Path
 def test_a_database_of_an_older_version_is_made_again(name: str, tmp_path: Path) -> None:
     path = tmp_path / "old.duckdb"
     columns, before = made(name, path)
-    former = path.read_bytes()
+    former = digest(path)
     report = rebuild(path)
     assert report.replayed.lost == {}
     with open_for_read(path) as connection:
@@ -253,7 +253,7 @@ def test_a_database_of_an_older_version_is_made_again(name: str, tmp_path: Path)
     assert studies == sorted((row[place],) for row in before["study"])
     assert counted[0][0] >= len(before["roofline"])
     if report.kept is not None:
-        assert report.kept.read_bytes() == former
+        assert digest(report.kept) == former
         assert report.missing
 
 
@@ -386,8 +386,8 @@ def test_rows_and_values_that_a_shell_stored_are_named(swept: Path) -> None:
 # ---- what goes wrong ----
 
 
-def unchanged(database: Path) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in database.parent.rglob("*") if p.is_file()}
+def unchanged(database: Path) -> dict[str, str]:
+    return {str(p): digest(p) for p in database.parent.rglob("*") if p.is_file()}
 
 
 def failing(*_: object) -> list[Check]:
@@ -442,10 +442,10 @@ def test_a_killed_rebuild_leaves_the_former_file_and_the_next_one_ends(
     stored: Path,
 ) -> None:
     flip_in_header(stored)
-    before, lines = stored.read_bytes(), (folder_of(stored) / ENTRIES).read_bytes()
+    before, lines = digest(stored), (folder_of(stored) / ENTRIES).read_bytes()
     done = subprocess.run([sys.executable, "-c", KILLED, stored])
     assert done.returncode == 9
-    assert stored.read_bytes() == before
+    assert digest(stored) == before
     assert (folder_of(stored) / ENTRIES).read_bytes() == lines
     report = rebuild(stored)
     assert names(stored) == [stored.name, folder_of(stored).name, f"{stored.name}.old"]
@@ -467,10 +467,10 @@ def rebuilding_elsewhere(database: Path) -> Iterator[None]:
 def test_one_process_rebuilds_and_no_other_writes(
     stored: Path, other: Callable[[Path], Any], said: str
 ) -> None:
-    before = stored.read_bytes()
+    before = digest(stored)
     with other(stored), pytest.raises(LockedError, match=said):
         rebuild(stored)
-    assert stored.read_bytes() == before
+    assert digest(stored) == before
 
 
 @pytest.mark.usefixtures("unchecked")
