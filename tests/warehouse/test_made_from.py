@@ -25,10 +25,6 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return {"sql": tmp_path / "sql", "reference": tmp_path / "reference"}
 
 
-def hashes(**directories: Path) -> dict[str, str]:
-    return {view: part.hash for view, part in made_from(all_estimators(), **directories).items()}
-
-
 def replaced(path: Path, text: str, other: str) -> None:
     before = path.read_text("utf-8")
     assert text in before
@@ -38,15 +34,15 @@ def replaced(path: Path, text: str, other: str) -> None:
 def test_only_what_decides_rows_changes_their_hash(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = hashes(**files)
+    before = made_from(all_estimators(), **files)
     seen = [before]
 
     def changed() -> set[str]:
-        seen.append(hashes(**files))
+        seen.append(made_from(all_estimators(), **files))
         return {name for name in before if seen[-1][name] != seen[-2][name]}
 
     assert before.keys() == {PRICE, PROBLEM, ORDER, BEST, FRONT}
-    assert hashes() == before  # wherever the files are
+    assert made_from(all_estimators()) == before  # wherever the files are
 
     sql, reference = files["sql"], files["reference"]
     replaced(sql / "intermediate" / "found_problem.sql", "-- Grain: one", "-- Grain: just one")
@@ -77,17 +73,3 @@ def test_only_what_decides_rows_changes_their_hash(
     # a column of the table of problems, which `found_problem` writes into its texts
     monkeypatch.setitem(COLUMNS, "hbm_bytes", COLUMNS["num_gpus"])
     assert changed() >= {PROBLEM, ORDER}
-
-
-def test_everything_that_stored_rows_rest_on_is_named() -> None:
-    parts = made_from(all_estimators())
-    assert parts[PRICE].below >= {PRICE, "stored_price", "gpu_hour_price", "accelerator"}
-    assert parts[PROBLEM].below >= {PROBLEM, "stored_problem", "problem", "calibration", "model"}
-    assert parts[PROBLEM].below >= {"text_id", "problem_assumption"}
-    assert parts[BEST].below >= {BEST, "stored_best", "roofline", "roofline_leading", "cell"}
-    assert parts[BEST].below >= {"layout_order", "evaluated_layout", "leading_stg_roofline"}
-    assert parts[FRONT].below >= {FRONT, "stored_front", "roofline_leading", "layout_of"}
-    assert "layout_order" in parts[FRONT].below
-    others = {"configuration_rank", "goodput", "study", "measurement"}
-    assert all(part.below.isdisjoint(others) for part in parts.values())
-    assert "model" not in parts[BEST].below | parts[FRONT].below

@@ -23,23 +23,24 @@ def init(
 ) -> None:
     """Create the database, or bring it up to date.
 
-    Tables, reference tables and views become those of this version, and what is missing or was
-    changed by hand comes back. Not needed before other commands: each brings a database of another
-    version up to date where it has to. --anew makes tables, views, best layouts and ranks again
-    without a comparison, as after a check of `warehouse validate` that found wrong ones.
+    Reference tables, macros and views are made again: what was changed or removed by hand comes
+    back. Not needed before other commands: each brings a database of another version up to date
+    where it has to. --anew makes best layouts and ranks again, too, as after a check of `warehouse
+    validate` that found wrong ones.
     """
-    bring_up_to_date(db, mended=True, anew=anew)
+    existed = db.exists()
+    bring_up_to_date(db, again=True, rows_again=anew)
+    if existed:
+        say("stored values were not checked: `warehouse validate` does")
 
 
-def bring_up_to_date(db: Path, *, mended: bool = False, anew: bool = False) -> None:
+def bring_up_to_date(db: Path, *, again: bool = False, rows_again: bool = False) -> None:
     """Create the database, or change what is of another version, and say so.
 
     Parameters
     ----------
-    mended
-        Whether to look for what was changed by hand, and to make it again.
-    anew
-        Whether to make everything again without a look.
+    again, rows_again
+        As those of `prepare`, for a database that exists.
     """
     from warehouse.database.new_file import create_missing
 
@@ -50,19 +51,14 @@ def bring_up_to_date(db: Path, *, mended: bool = False, anew: bool = False) -> N
         from warehouse.database.empty import contents_of
 
         # a new database starts without numpy
-        with (
-            working("making tables and views"),
-            writing(db, mended=existed and mended and not anew) as connection,
-        ):
-            if existed and anew:
+        with working("making tables and views"), writing(db) as connection:
+            if existed and again:
                 from warehouse.database.schema import prepare
 
-                prepare(connection, force=True)
+                prepare(connection, again=True, rows_again=rows_again)
             found = contents_of(connection)
     done = "is up to date" if existed else "created"
     say(f"{db} {done}: {count(found.num_tables, 'table')}, {count(found.num_views, 'view')}")
-    if existed and mended:
-        say("stored values were not checked: `warehouse validate` does")
 
 
 def drop(

@@ -77,12 +77,12 @@ def validate(
             else:
                 put_sections(comparison(connection, every_row=measurements), output.form)
     if failed:
-        mended = ""
+        remedy = ""
         if any(name.startswith(ABOUT_STORED) for name in failed):
-            mended = f"; `warehouse init --anew --db {db}` makes places, ranks and facts again"
+            remedy = f"; `warehouse init --anew --db {db}` makes places, ranks and facts again"
         raise CheckError(
             f"{count(len(failed), 'check')} found rows: {', '.join(failed)}",
-            f"the rows are listed above; each check is a query in sql/checks{mended}",
+            f"the rows are listed above; each check is a query in sql/checks{remedy}",
         )
 
 

@@ -64,16 +64,11 @@ def kept_open(path: Path) -> Iterator[None]:
         kept.close()
 
 
-def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnection:
+def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
     """Return the only connection that may write to the database at `path`; use it with `with`.
 
     The file and its directory are created if they are missing. Tables, reference tables and views
     are brought up to date.
-
-    Parameters
-    ----------
-    mended
-        Whether to look for what somebody changed or removed by hand, and to make it again.
 
     Raises
     ------
@@ -96,13 +91,7 @@ def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnec
         if not is_current:
             from warehouse.database.schema import prepare
 
-            if prepare(connection) and mended:
-                connection.close()  # views are compared as the file has them
-                connection = _connect(path, read_only=False)
-        if mended:
-            from warehouse.database.mend import mend
-
-            mend(connection)
+            prepare(connection)
         remove_leftovers(file_of(path))
     except duckdb.Error as error:
         connection.close()
@@ -114,15 +103,14 @@ def open_for_write(path: Path, *, mended: bool = False) -> duckdb.DuckDBPyConnec
 
 
 @contextmanager
-def writing(path: Path, *, mended: bool = False) -> Iterator[duckdb.DuckDBPyConnection]:
+def writing(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield the only connection that may write; publish snapshots for readers if it stays open.
 
-    A snapshot has the state of the last checkpoint. The parameters and the errors are those of
-    `open_for_write`.
+    A snapshot has the state of the last checkpoint. The errors are those of `open_for_write`.
     """
     snapshots = Snapshots(path)
     try:
-        with open_for_write(path, mended=mended) as connection, snapshots:
+        with open_for_write(path) as connection, snapshots:
             yield connection
     finally:
         snapshots.close()

@@ -44,21 +44,6 @@ _NAME_OF_MACRO = 4
 """Place of its name among the tokens of a macro: `create or replace macro name`."""
 
 
-class Part(NamedTuple):
-    """What decides the rows of a view.
-
-    Attributes
-    ----------
-    hash
-        Hash of it.
-    below
-        Names of the view and of the tables, views and macros that it rests on.
-    """
-
-    hash: str
-    below: frozenset[str]
-
-
 class _Text(NamedTuple):
     """A macro or view: its text without comments, and a query that reads what it reads."""
 
@@ -69,8 +54,8 @@ class _Text(NamedTuple):
 
 def made_from(
     estimators: Sequence[Estimator], sql: Path | None = None, reference: Path | None = None
-) -> dict[str, Part]:
-    """Return for each view that finds stored rows what decides these rows.
+) -> dict[str, str]:
+    """Return for each view that finds stored rows a hash of what decides these rows.
 
     Parameters
     ----------
@@ -105,8 +90,7 @@ def made_from(
         if view in parts
     }
     if BEST in found:
-        hashed = f"{content_id(found[BEST].hash, rule):016x}"
-        found[BEST] = Part(hashed, found[BEST].below)
+        found[BEST] = _hash(found[BEST], rule)
     return found
 
 
@@ -121,7 +105,7 @@ def definitions(
     directory = sql or resources.sql_directory()
     sources = {**_columns_of_references(reference), **_tables(estimators)}
     parts = _parts(_texts(directory), sources)
-    return {view.name: parts[view.name].hash for view in packaged(directory)}
+    return {view.name: parts[view.name] for view in packaged(directory)}
 
 
 def _texts(directory: Path) -> list[_Text]:
@@ -133,39 +117,33 @@ def _texts(directory: Path) -> list[_Text]:
     ]
 
 
-def _joined(parts: Iterable[Part]) -> Part:
-    every = list(parts)
-    return Part(
-        f"{content_id([part.hash for part in every]):016x}",
-        frozenset().union(*(part.below for part in every)),
-    )
+def _hash(*parts: object) -> str:
+    return f"{content_id(*parts):016x}"
 
 
-def _tables(estimators: Sequence[Estimator]) -> dict[str, Part]:
+def _joined(hashes: Iterable[str]) -> str:
+    return _hash(list(hashes))
+
+
+def _tables(estimators: Sequence[Estimator]) -> dict[str, str]:
     return {
-        table.name: Part(
-            f"{content_id([[name, table.type_of(name)] for name in table.columns]):016x}",
-            frozenset({table.name}),
-        )
+        table.name: _hash([[name, table.type_of(name)] for name in table.columns])
         for table in all_tables(estimators)
     }
 
 
-def _references(directory: Path | None) -> dict[str, Part]:
-    """Return the parts of reference tables, with their rows."""
+def _references(directory: Path | None) -> dict[str, str]:
+    """Return the hashes of reference tables, with their rows."""
     return {
-        path.stem: Part(
-            f"{content_id(blake2b(path.read_bytes()).hexdigest(), _types(path)):016x}",
-            frozenset({path.stem}),
-        )
+        path.stem: _hash(blake2b(path.read_bytes()).hexdigest(), _types(path))
         for path in (*reference_files(directory), *measured_files(directory))
     }
 
 
-def _columns_of_references(directory: Path | None) -> dict[str, Part]:
-    """Return the parts of reference tables without their rows."""
+def _columns_of_references(directory: Path | None) -> dict[str, str]:
+    """Return the hashes of reference tables without their rows."""
     return {
-        path.stem: Part(f"{content_id(_types(path)):016x}", frozenset({path.stem}))
+        path.stem: _hash(_types(path))
         for path in (*reference_files(directory), *measured_files(directory))
     }
 
@@ -174,16 +152,16 @@ def _types(path: Path) -> list[tuple[str, str]]:
     return [(column.name, column.duckdb_type) for column in columns_in(path)]
 
 
-def _parts(texts: Iterable[_Text], sources: Mapping[str, Part]) -> dict[str, Part]:
-    """Return the parts of macros and views by name, of texts that come after those they read."""
-    found: dict[str, Part] = {}
+def _parts(texts: Iterable[_Text], sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the hashes of macros and views by name, of texts that come after those they read."""
+    found: dict[str, str] = {}
     for name, plain, query in texts:
         known = {**sources, **found}
         relations, functions = names_in(query)
         names = relations | functions or set(_WORD.findall(plain))  # where it cannot be parsed
         below = _joined(known[each] for each in sorted((names & known.keys()) - {name}))
-        earlier = found[name].hash if name in found else ""  # macros may share a name
-        found[name] = Part(f"{content_id(earlier, plain, below.hash):016x}", below.below | {name})
+        # macros may share a name
+        found[name] = _hash(found.get(name, ""), plain, below)
     return found
 
 

@@ -28,7 +28,6 @@ from warehouse.database import (
 )
 from warehouse.database.clashes import refuse_views_of_tables
 from warehouse.database.create_views import comment, comments_of, create_views
-from warehouse.database.differing import Differences
 from warehouse.database.made_from import definitions, made_from
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
@@ -84,8 +83,8 @@ def prepare(
     *,
     sql: Path | None = None,
     reference: Path | None = None,
-    force: bool = False,
-    differing: Differences | None = None,
+    again: bool = False,
+    rows_again: bool = False,
 ) -> bool:
     """Create or bring up to date every table, reference table, comment, macro and view.
 
@@ -95,10 +94,11 @@ def prepare(
         A connection that may write.
     sql, reference
         Directories to take views and reference tables from, by default the packaged ones.
-    force
-        Create everything again, whatever the fingerprints say: removed views come back.
-    differing
-        What to create again although the fingerprints say that it is up to date.
+    again
+        Whether to create all views, macros and reference tables again, whatever the fingerprints
+        say: somebody may have changed or removed them.
+    rows_again
+        Whether to make the rows again, too, that follow from others.
 
     Returns
     -------
@@ -115,33 +115,27 @@ def prepare(
     wanted = fingerprints(sql, reference)
     stored = read_meta(connection)
     is_packaged = sql is None and reference is None
-    if _agree(stored, wanted) and not force and differing is None:
+    again |= rows_again
+    if _agree(stored, wanted) and not again:
         if is_packaged and stored.get(STAMP) != stamp_of(stored):
             _write_meta(connection, {**stored, STAMP: stamp_of(stored)})
         return False
-    differing = differing or Differences()
     names = [table.name for table in all_tables(all_estimators())]
     refuse_views_of_tables(connection, [*names, *map(table_of, reference_keys(wanted))])
     with _transaction(connection):
         hashes = definitions(all_estimators(), sql, reference)
-        unchanged = set() if force else _unchanged(connection, stored, hashes)
-        unchanged -= differing.views
+        unchanged = set() if again else _unchanged(connection, stored, hashes)
         for name in set(stored.get("view_names", "").split()) - unchanged:
             connection.execute(f"drop view if exists {quoted(name)}")
         for name in set(stored.get("function_names", "").split()) - unchanged:
             connection.execute(f"drop macro table if exists {quoted(name)}")
-        if force or differing.tables or stored.get("tables") != wanted["tables"]:
+        if again or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
-        loaded = {
-            key: value for key, value in stored.items() if table_of(key) not in differing.references
-        }
-        _load_references(connection, {} if force else loaded, wanted, reference)
+        _load_references(connection, {} if again else stored, wanted, reference)
         create_views(connection, sql, unchanged)
-        made = made_from(all_estimators(), sql, reference)
-        rows = {view: part.hash for view, part in made.items()}
-        before = {} if force else json.loads(stored.get(_MADE_FROM, "{}"))
+        rows = made_from(all_estimators(), sql, reference)
+        before = {} if rows_again else json.loads(stored.get(_MADE_FROM, "{}"))
         changed = {view for view, each in rows.items() if before.get(view) != each}
-        changed |= {view for view, part in made.items() if part.below & differing.names()}
         _make_rows(connection, changed & _views_of(connection))
         documents = {_HASHES: json.dumps(hashes), _MADE_FROM: json.dumps(rows)}
         facts = {key: stored[key] for key in (FACTS_ID, FACTS_LAST) if key in stored}
@@ -173,13 +167,6 @@ def _make_rows(connection: DuckDBPyConnection, changed: Collection[str]) -> None
         stored_best.refresh(connection)
     if stored_front.SOURCE in changed and stored_best.SOURCE not in changed:
         stored_front.rebuild(connection)
-
-
-def make_rows(connection: DuckDBPyConnection) -> None:
-    """Make all rows again that follow from others: some are missing, or of former cells."""
-    with _transaction(connection):
-        stored_problem.rebuild(connection)
-        stored_best.rebuild(connection)
 
 
 def _names(sql: Path | None) -> dict[str, str]:

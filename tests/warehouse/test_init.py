@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import duckdb
 import pytest
 
 from tests.shared import Quickstart, call
-from warehouse.database import create_views, differences, schema
-from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.reference import store_table
+from warehouse.database.connection import open_for_read
+from warehouse.database.meta import reference_names
 from warehouse.database.views import checks
 
 DERIVED = ("stored_best", "stored_problem", "stored_front", "roofline_leading", "cell")
@@ -28,27 +26,9 @@ create or replace macro layout_in_words(layout) as 'none';
 drop table erratum;
 update accelerator set fp4_flops_per_second = 1;
 delete from model;
-update stored_price set usd_per_gpu_hour = 1;
 drop table calibration_row;
 alter table calibration drop column is_at_bound;
 """
-
-ROWS = {
-    "a cell without its best layout": "delete from stored_best where rowid = 1",
-    "a best layout of a former record": "update stored_best set sibling_record = 'old'",
-    "a best layout twice": "insert into stored_best from stored_best limit 1",
-    "a best layout of no cell": "insert into stored_best by name select 1 as cell_id, '' as "
-    "sibling_record, 0 as num_layouts, 0 as num_fitting_layouts",
-    "a best layout that does not lead": "update stored_best set step_seconds = step_seconds / 2",
-    "no leading rows": "delete from roofline_leading",
-    "leading rows of no cell": "update roofline_leading set cell_id = 1 where rowid = 1",
-    "a problem without facts": "delete from stored_problem where rowid = 1",
-    "facts twice": "insert into stored_problem from stored_problem limit 1",
-    "facts of no problem": "insert into stored_problem (problem_id) values (1)",
-    "no fronts": "delete from stored_front",
-    "a front of no cell": "update stored_front set cell_id = 1 where rowid = 1",
-    "wrong places among siblings": "update cell set sibling = 2 where rowid = 1",
-}
 
 
 @pytest.fixture
@@ -67,6 +47,23 @@ def rows_of(database: Path) -> dict[str, list[Any]]:
         }
 
 
+def description(database: Path) -> list[Any]:
+    """Return the names, columns, comments and texts of all things, and rows of references."""
+    with open_for_read(database) as connection:
+        described = connection.execute(
+            "select 'view', view_name, '', comment from duckdb_views() where not internal"
+            " union all select 'column', table_name || '.' || column_name, data_type, comment"
+            " from duckdb_columns() where not internal"
+            " union all select function_type, function_name, macro_definition, comment"
+            " from duckdb_functions() where not internal order by all"
+        ).fetchall()
+        rows = [
+            connection.execute(f"from {name} order by all").fetchall()
+            for name in sorted(reference_names(connection))
+        ]
+    return described + rows
+
+
 def changed(database: Path, statements: str) -> None:
     with duckdb.connect(str(database)) as connection:
         connection.execute(statements)
@@ -78,83 +75,30 @@ def init(database: Path) -> None:
     assert " is up to date: " in err
 
 
-def test_nothing_is_made_again_where_nothing_differs(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.long
+def test_what_was_changed_by_hand_becomes_what_it_was(copied: Path) -> None:
     changed(copied, "create view mine as from model; create table own as select 1 as one")
-
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("made again")
-
-    monkeypatch.setattr(schema, "prepare", fail)
-    monkeypatch.setattr(schema, "make_rows", fail)
-    init(copied)
-    changed(copied, "checkpoint")  # which writes the text of some views in another order
-    init(copied)
-
-
-@pytest.mark.long
-def test_what_was_changed_by_hand_becomes_what_it_was(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed(copied, "create view mine as from model")
-    wanted, made = rows_of(copied), list[str]()
+    wanted, described = rows_of(copied), description(copied)
     changed(copied, BY_HAND)
-    with open_for_read(copied) as connection:
-        found = differences.differences(connection, differences.wanted() or {})
-    assert found.views == {
-        *("configuration_rank", "best_of_cell", "near_optimal", "best", "layout_in_words"),
-    }
-    assert found.references == {"erratum", "accelerator", "model", "stored_price"}
-    assert found.tables == {"calibration_row", "calibration"}
-
-    def noting(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        def noted(connection: duckdb.DuckDBPyConnection, each: Any) -> None:
-            made.append(each.name)
-            function(connection, each)
-
-        return noted
-
-    with monkeypatch.context() as patched:
-        patched.setattr(create_views, "_create", noting(create_views._create))
-        patched.setattr("warehouse.database.schema.store_table", noting(store_table))
-        init(copied)
+    init(copied)
     assert rows_of(copied) == wanted
-    # The file of macros is read as a whole. Views that read what was changed stay as they were.
-    assert {*made} == (found.views | found.references) - {"layout_in_words", "stored_price"}
-    with open_for_read(copied) as connection:
-        found = differences.differences(connection, differences.wanted() or {})
-        assert found.names() == frozenset()
-        assert connection.execute("select count(*) > 0 from mine").fetchall() == [(True,)]
-        assert connection.execute("select count(*) > 0 from best('gpt3_1T', null)").fetchall()
+    assert description(copied) == described
 
 
 @pytest.mark.long
-def test_rows_that_are_missing_or_of_former_cells_are_made_again(copied: Path) -> None:
-    """`validate` finds values that are wrong; `init --anew` makes them again as well."""
-    with open_for_write(copied) as connection:
-        leading = (differences.wanted() or {})["leading"]
-        assert not differences.lacks_rows(connection, leading)
-        unnoticed = []
-        for fault, statement in ROWS.items():
-            connection.begin()
-            connection.execute(statement)
-            if not differences.lacks_rows(connection, leading):
-                unnoticed.append(fault)
-            connection.rollback()
-        assert unnoticed == []
+def test_anew_makes_rows_again_that_are_missing_or_of_former_cells(copied: Path) -> None:
     wanted = rows_of(copied)
-    for statement in (
-        "delete from roofline_leading; delete from stored_front",
-        "update cell set sibling = 2; delete from stored_problem where rowid < 3",
-    ):
-        changed(copied, statement)
-        init(copied)
-        assert rows_of(copied) == wanted
+    changed(
+        copied,
+        "delete from roofline_leading; delete from stored_front; update cell set sibling = 2;"
+        "delete from stored_problem where rowid < 3; drop table stored_price",
+    )
+    assert call("init", "--anew", "--db", copied)[0] == 0
+    assert rows_of(copied) == wanted
 
 
 @pytest.mark.long
-def test_anew_makes_values_again_that_no_comparison_finds(copied: Path) -> None:
+def test_anew_makes_wrong_values_again_that_validate_finds(copied: Path) -> None:
     wanted = rows_of(copied)
     changed(copied, "update stored_problem set assumptions = 'other'")
     init(copied)
@@ -165,18 +109,6 @@ def test_anew_makes_values_again_that_no_comparison_finds(copied: Path) -> None:
     assert f"; `warehouse init --anew --db {copied}` makes" in err
     assert call("init", "--anew", "--db", copied)[0] == 0
     assert rows_of(copied) == wanted
-
-
-def test_without_a_cache_everything_is_made_again(
-    database: Path, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copyfile(empty_warehouse, database)
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(schema, "prepare", lambda *_, **options: asked.append(options))
-    monkeypatch.setattr("warehouse.settings.cache", lambda: None)
-    monkeypatch.setattr(differences, "prepared_file", lambda: None)
-    init(database)
-    assert asked == [{"force": True}]
 
 
 def test_a_table_in_the_place_of_a_view_is_named_with_a_way_out(copied: Path) -> None:
@@ -230,7 +162,7 @@ def test_a_view_in_the_place_of_a_table_is_named_with_a_way_out(
 
 
 def test_a_macro_of_the_user_may_share_a_name_with_a_table_macro_or_a_view(
-    database: Path, empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path, empty_warehouse: Path
 ) -> None:
     shutil.copyfile(empty_warehouse, database)
     changed(
@@ -238,13 +170,7 @@ def test_a_macro_of_the_user_may_share_a_name_with_a_table_macro_or_a_view(
         "create macro best(x) as x + 1; create macro configuration_rank(x) as x;"
         "create macro in_days(x) as table select x as day",
     )
-
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("made again")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(schema, "prepare", fail)
-        init(database)
+    init(database)
     # a table macro that is gone comes back next to it
     changed(database, "drop macro table best")
     init(database)
@@ -278,6 +204,5 @@ def test_columns_that_an_update_adds_may_come_last(database: Path, empty_warehou
             "select column_name from duckdb_columns() where table_name = 'problem' "
             "order by column_index desc limit 1"
         ).fetchall()
-        found = differences.differences(connection, differences.wanted() or {})
     assert last == "num_layers"
-    assert found.names() == frozenset()
+    assert call("sql", "select count(*) from intercluster_time", "--db", database)[0] == 0
