@@ -38,6 +38,12 @@ RECORD = (
         "system, GPUs and batch, with other defaults: views do not show the cell",
     ),
     Column(
+        "is_repeated",
+        "bool",
+        "",
+        "Whether an earlier sibling of the cell has the same layout: views show it from there",
+    ),
+    Column(
         "num_rows",
         "int",
         "rows",

@@ -32,6 +32,7 @@ from warehouse.database import resources
 from warehouse.database.connection import open_for_read
 from warehouse.database.current import LEADING
 from warehouse.database.in_force import MARKS, mark_sql
+from warehouse.database.repeated import mark_repeated
 from warehouse.database.sql_text import literal
 from warehouse.database.tables import STORED_FRONT
 from warehouse.database.views import LAYERS, checks
@@ -157,7 +158,10 @@ FRONTS = (
 def complete(connection: duckdb.DuckDBPyConnection) -> None:
     """Mark cells that were filled in, and find what is stored of them and of their problems."""
     tables = {relation.table for each in all_estimators() for relation in each.relations}
-    connection.execute(f"{mark_sql(all_estimators())};\n{PROBLEMS}{PRICES}{best(tables)}{FRONTS}")
+    connection.execute(mark_sql(all_estimators()))
+    cells = "select cell_id, relation, sibling from current_cell"
+    mark_repeated(connection, connection.execute(cells).fetchall())
+    connection.execute(f"{PROBLEMS}{PRICES}{best(tables)}{FRONTS}")
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:

@@ -18,7 +18,6 @@ from warehouse.database.narrow import (
     narrow_to,
     narrow_to_cells,
     narrow_to_stored,
-    narrow_to_used_parts,
 )
 from warehouse.database.summaries import summary_of
 
@@ -62,9 +61,9 @@ def test_an_estimator_keeps_its_configurations(
 
 
 def test_the_other_estimators_are_not_read(stored: duckdb.DuckDBPyConnection) -> None:
-    assert "pipeline" in explained(stored)
+    assert "training_step" in explained(stored)
     narrow_to(stored, summary_of("roofline").relations)
-    assert "pipeline" not in explained(stored)
+    assert "training_step" not in explained(stored)
     assert stored.execute("select distinct estimator from configuration").fetchall() == [
         ("roofline",)
     ]
@@ -151,28 +150,6 @@ def test_best_layouts_are_read_where_they_are_stored(stored: duckdb.DuckDBPyConn
     assert stored.execute("select count(*) from best_of_cell").fetchall() != [(0,)]
 
 
-def test_parts_without_cells_are_not_read(stored: duckdb.DuckDBPyConnection) -> None:
-    views = ("configuration_source", "leading_configuration")
-    relations = summary_of("roofline").relations
-    narrow_to(stored, relations)
-    before = [rows(stored, view)["roofline"] for view in views]
-    scans = [explained(stored, f"from {view}").count("main.roofline ") for view in views]
-    narrow_to_used_parts(stored, relations)
-    assert [rows(stored, view)["roofline"] for view in views] == before
-    fewer = [explained(stored, f"from {view}").count("main.roofline ") for view in views]
-    assert (scans, fewer) == ([3, 0], [1, 0])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["training_step", "pipeline"])
-def test_parts_with_cells_are_kept(stored: duckdb.DuckDBPyConnection, name: str) -> None:
-    views = ("configuration_source", "leading_configuration")
-    before = [rows(stored, view).get(name) for view in views]
-    narrow_to(stored, summary_of(name).relations)
-    narrow_to_used_parts(stored, summary_of(name).relations)
-    assert [rows(stored, view).get(name) for view in views] == before
-
-
 @pytest.mark.long
 def test_cells_of_other_problems_and_variants_are_not_read(
     stored: duckdb.DuckDBPyConnection,
@@ -188,19 +165,6 @@ def test_cells_of_other_problems_and_variants_are_not_read(
     assert expected[0][1] > 0
     narrow_to_cells(stored, [problem], "corrected")
     assert stored.execute(shown).fetchall() == expected
-
-
-@pytest.mark.long
-def test_a_sibling_keeps_its_part(
-    stored: duckdb.DuckDBPyConnection,
-) -> None:
-    relations = summary_of("roofline").relations
-    cell = "select * replace ({}) from current_cell where relation = 'roofline'"
-    stored.execute(f"create temp table current_cell as {cell.format('2 as sibling')}")
-    before = rows(stored, "configuration")["roofline"]
-    narrow_to(stored, relations)
-    narrow_to_used_parts(stored, relations)
-    assert rows(stored, "configuration")["roofline"] == before
 
 
 def test_a_view_finds_no_rows_of_other_estimators(stored: duckdb.DuckDBPyConnection) -> None:

@@ -34,7 +34,8 @@ def test_the_tables_are_the_union_of_what_estimators_declare(
     for estimator in estimators:
         for relation in estimator.relations:
             assert columns_of(warehouse_connection, relation.table) == {
-                name: relation.column(name).duckdb_type for name in ("cell_id", *relation.stored)
+                **{n: relation.column(n).duckdb_type for n in ("cell_id", *relation.stored)},
+                "is_repeated": "BOOLEAN",
             }
 
 
@@ -45,6 +46,7 @@ def test_a_fact_table_has_no_key_and_no_constraint(connection: duckdb.DuckDBPyCo
         "cell_id": "BIGINT",
         "num_gpus": "INTEGER",
         "step_seconds": "DOUBLE",
+        "is_repeated": "BOOLEAN",
     }
     assert connection.execute("select count(*) from duckdb_constraints()").fetchone() == (0,)
 
@@ -74,7 +76,7 @@ def test_rows_are_stored_with_the_compression_that_their_relation_states(tmp_pat
         connection.execute(fact_ddl(relation))
         connection.execute(
             "insert into fact "
-            "select 1, i, sqrt(i), sin(i), i * 512, i // 9 from range(9000) as t(i)"
+            "select 1, i, sqrt(i), sin(i), i * 512, i // 9, false from range(9000) as t(i)"
         )
         connection.execute("checkpoint")
         found = connection.execute(
@@ -135,8 +137,8 @@ def test_a_new_estimator_takes_a_module_an_entry_its_columns_and_a_staging_view(
 
     request.getfixturevalue("toy")
     with open_for_write(database) as opened:
-        assert list(columns_of(opened, "toy")) == ["cell_id", *CONFIGURATIONS.stored]
-        assert list(columns_of(opened, "toy_part")) == ["cell_id", *PART_ROWS.stored]
+        assert list(columns_of(opened, "toy")) == ["cell_id", *CONFIGURATIONS.stored, "is_repeated"]
+        assert list(columns_of(opened, "toy_part")) == ["cell_id", *PART_ROWS.stored, "is_repeated"]
         assert {"toy_part", "toy_part_seconds", "num_gpus"} <= set(
             columns_of(opened, "current_toy_part")
         )

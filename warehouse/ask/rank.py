@@ -16,7 +16,7 @@ from warehouse.ask.names import Filters, find_name, is_known_name, with_known_na
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import EVALUATED
-from warehouse.database.narrow import narrow_to, narrow_to_cells, narrow_to_used_parts
+from warehouse.database.narrow import narrow_to, narrow_to_cells
 from warehouse.database.sql_text import quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -226,7 +226,6 @@ def asked_ranking(
     found = _answering(connection, asked, estimator, variant, of_study)
     relations = summary_of(str(found.filters["estimator"])).relations
     narrow_to(connection, relations)
-    narrow_to_used_parts(connection, relations)
     return found.filters, _ranking(connection, found.known, found.problems, top, by)
 
 

@@ -1,8 +1,8 @@
 """SQL of the `current_*` views: stored rows with the columns of their cell and problem.
 
 The views show cells in force (`in_force`). Several of these can cover the same problem and choices;
-the views show each layout once, from the first sibling that has it. Without siblings this costs one
-scan.
+the views show each layout once, from the first sibling that has it: the others are marked
+(`repeated`). So a view is one scan without a union, which DuckDB 1.5 could not stream.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.in_force import SUPERSEDED
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.tables import IS_REPEATED
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
@@ -39,44 +40,10 @@ def current_cell_sql() -> str:
 
 def current_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's rows with the columns of their cell and problem."""
-    table = quoted(relation.table)
-    own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
-    same = "".join(
-        f"\n    and {table}.{quoted(key)} is not distinct from earlier.{quoted(key)}"
-        for key in relation.keys
-    )
-    return f"""\
-{first_siblings_sql(estimator, relation)}
-union all
-{_rows_sql(estimator, relation)}
-anti join (
-    select {table}.*, {CURRENT_CELL}.first_sibling, {CURRENT_CELL}.sibling
-    from {table}
-    inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
-    where {own} and {CURRENT_CELL}.num_siblings > 1
-) as earlier
-    on {CURRENT_CELL}.first_sibling = earlier.first_sibling
-    and {CURRENT_CELL}.sibling > earlier.sibling{same}
-where {own} and {CURRENT_CELL}.sibling > 1"""
-
-
-def first_siblings_sql(estimator: Estimator, relation: Relation) -> str:
-    """Return the part of `current_view_sql` for first siblings: all, if no cell has siblings."""
-    own = f"{CURRENT_CELL}.relation = {literal(relation.name)}"
-    # Always true. It keeps the branches apart: DuckDB 2 would put the cells of both into one CTE
-    # around the union, and the filter of a join above would not reach the scan of the rows.
-    alone = f"{own} and length({CURRENT_CELL}.relation) > 0"
     return f"""\
 {_rows_sql(estimator, relation)}
-where {alone} and {CURRENT_CELL}.sibling = 1"""
-
-
-def later_siblings_sql(relation: Relation) -> str:
-    """Return the SELECT of a relation's cells in force that may repeat layouts of others."""
-    return f"""\
-    select {CURRENT_CELL}.cell_id
-    from {CURRENT_CELL}
-    where {CURRENT_CELL}.relation = {literal(relation.name)} and {CURRENT_CELL}.sibling > 1"""
+where {CURRENT_CELL}.relation = {literal(relation.name)}
+    and not {quoted(relation.table)}.{IS_REPEATED}"""
 
 
 def _rows_sql(estimator: Estimator, relation: Relation, stored_in: str = "") -> str:
@@ -113,7 +80,7 @@ def leading_staging_name(relation: Relation) -> str:
 def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's leading rows with the columns of their cell and problem.
 
-    Siblings need no second part: a layout is a leading row only in its first sibling.
+    None is repeated: a layout is a leading row only in its first sibling.
     """
     return f"""\
 {_rows_sql(estimator, relation, relation.leading_table)}

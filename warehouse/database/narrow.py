@@ -17,9 +17,6 @@ from warehouse.database.current import (
     CURRENT_CELL,
     LEADING,
     current_cell_sql,
-    current_view_name,
-    first_siblings_sql,
-    later_siblings_sql,
 )
 from warehouse.database.meta import is_stamped
 from warehouse.database.sql_text import literal, quoted
@@ -181,17 +178,6 @@ def _others(connection: DuckDBPyConnection, view: str, relations: Collection[str
     return [_view(name, f"select {_selected(columns[name], {})} where false") for name in columns]
 
 
-def narrow_to_used_parts(connection: DuckDBPyConnection, relations: Collection[str]) -> None:
-    """Make later queries on a connection read only those parts of views that have rows.
-
-    Views read rows of later siblings in a second part, which takes as long to plan as the first.
-    Call it after `narrow_to`.
-    """
-    for others, view in cached("parts", sorted(relations), lambda: _parts(relations)):
-        if connection.execute(f"select exists({others})").fetchall() == [(False,)]:
-            connection.execute(view)
-
-
 def narrow_to_cells(
     connection: DuckDBPyConnection, problems: Collection[int], variant: str
 ) -> None:
@@ -203,20 +189,6 @@ def narrow_to_cells(
     listed = ", ".join(map(str, sorted(problems)))
     cells = f"{current_cell_sql()} and variant = {literal(variant)} and problem_id in ({listed})"
     connection.execute(_view(CURRENT_CELL, cells))
-
-
-def _parts(relations: Collection[str]) -> list[tuple[str, str]]:
-    """Return SELECTs of cells, and for each the view to create if there is no such cell."""
-    from estimators.registry import all_estimators
-
-    found = []
-    for estimator in all_estimators():
-        for relation in estimator.relations:
-            if relation.name not in relations:
-                continue
-            sql = first_siblings_sql(estimator, relation)
-            found.append((later_siblings_sql(relation), _view(current_view_name(relation), sql)))
-    return found
 
 
 def _view(name: str, sql: str) -> str:

@@ -54,9 +54,11 @@ from warehouse.database.reference import (
 )
 from warehouse.database.sql_text import quoted
 from warehouse.database.tables import (
+    IS_REPEATED,
     all_tables,
     column,
     create_statement,
+    default_of,
     fact_ddl,
     refuse_shared_names,
 )
@@ -256,14 +258,12 @@ def _migrate(connection: DuckDBPyConnection) -> None:
             fact = facts.get(table.name)
             connection.execute(fact_ddl(fact) if fact else create_statement(table))
         for name in table.columns if present else ():
-            change = ""
+            kind, altered = table.type_of(name), f"alter table {quoted(table.name)}"
             if name not in present:
-                change = f"add column {quoted(name)}"
-            elif present[name] != table.type_of(name):
-                change = f"alter column {quoted(name)} set data type"
-            if change:
-                kind = table.type_of(name)
-                connection.execute(f"alter table {quoted(table.name)} {change} {kind}")
+                default = default_of(name) if name == IS_REPEATED else ""
+                connection.execute(f"{altered} add column {quoted(name)} {kind}{default}")
+            elif present[name] != kind:
+                connection.execute(f"{altered} alter column {quoted(name)} set data type {kind}")
         _comment(connection, table.name, table.meaning, map(column, table.columns), comments)
     for estimator in estimators:
         fill_choices(connection, estimator)

@@ -25,6 +25,7 @@ from warehouse.database.current import (
 from warehouse.database.in_force import mark
 from warehouse.database.leading import FITS, MEMORY, LeadingTimes
 from warehouse.database.narrow import narrowed
+from warehouse.database.repeated import mark_repeated
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.summaries import summaries
 from warehouse.database.tables import STORED_BEST
@@ -72,6 +73,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     missing = connection.execute(
         f"select cell_id, relation, sibling from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
     ).fetchall()
+    mark_repeated(connection, missing, leading.found if leading is not None else ())
     for table in (table for one in summaries() for table in one.leading_tables):
         connection.execute(
             f"delete from {quoted(table)} where cell_id not in (select cell_id from {TABLE})"

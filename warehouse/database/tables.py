@@ -23,7 +23,11 @@ CELL_RECORD = (
 """Columns of a cell of any estimator; the choices of all estimators follow."""
 
 
+IS_REPEATED = "is_repeated"
+"""Column of every fact table; `warehouse.database.repeated` keeps it up to date."""
+
 _DEFAULTS = {
+    IS_REPEATED: "false",
     "evaluated_at": "(now() at time zone 'UTC')",
     "created_at": "(now() at time zone 'UTC')",
 }
@@ -217,7 +221,8 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
 def fact_table(estimator: Estimator, relation: Relation) -> Table:
     """Return the table that holds the rows of a relation."""
     meaning = f"{estimator.title.rstrip('.')}. {relation.grain[:1].upper()}{relation.grain[1:]}"
-    return Table(relation.table, meaning, ("cell_id", *relation.stored), real=relation.real)
+    columns = ("cell_id", *relation.stored, IS_REPEATED)
+    return Table(relation.table, meaning, columns, real=relation.real)
 
 
 def leading_table(estimator: Estimator, relation: Relation) -> Table:
@@ -234,7 +239,13 @@ def leading_table(estimator: Estimator, relation: Relation) -> Table:
         "in time and memory. "
         f"{relation.grain[:1].upper()}{relation.grain[1:]}"
     )
-    return replace(fact_table(estimator, relation), name=relation.leading_table, meaning=meaning)
+    columns = ("cell_id", *relation.stored)
+    return replace(
+        fact_table(estimator, relation),
+        name=relation.leading_table,
+        meaning=meaning,
+        columns=columns,
+    )
 
 
 def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
@@ -272,9 +283,13 @@ def create_statement(table: Table) -> str:
     for name in table.columns:
         rule = " primary key" if name == table.key else ""
         rule = rule or (" not null" if name in table.required else "")
-        default = f" default {_DEFAULTS[name]}" if name in _DEFAULTS else ""
-        columns.append(f"{quoted(name)} {column(name).duckdb_type}{rule}{default}")
+        columns.append(f"{quoted(name)} {column(name).duckdb_type}{rule}{default_of(name)}")
     return f"create table {quoted(table.name)} ({', '.join(columns)})"
+
+
+def default_of(name: str) -> str:
+    """Return the default of a column as a part of its definition, empty if it has none."""
+    return f" default {_DEFAULTS[name]}" if name in _DEFAULTS else ""
 
 
 def fact_ddl(relation: Relation) -> str:
@@ -293,6 +308,7 @@ def fact_ddl(relation: Relation) -> str:
         compression = f" using compression {known[name]}" if name in known else ""
         kind = relation.column(name).duckdb_type
         columns.append(f"{quoted(name)} {kind}{compression}")
+    columns.append(f"{IS_REPEATED} boolean{default_of(IS_REPEATED)}")
     return f"create table {quoted(relation.table)} ({', '.join(columns)})"
 
 
@@ -312,6 +328,7 @@ def _check(estimator: Estimator, relation: Relation) -> None:
         *estimator.problem_columns,
         *estimator.choice_columns,
         *relation.stored,
+        IS_REPEATED,
     )
     for name, times in Counter(shown).items():
         column(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
-from warehouse.database.narrow import narrow_to, narrow_to_used_parts
+from warehouse.database.narrow import narrow_to
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.candidates import QueryCache
@@ -191,7 +191,6 @@ def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> list[Stage]:
 def _narrow_to_run(connection: DuckDBPyConnection, run: TrainingRun) -> None:
     relations = [relation.name for relation in run.estimator.relations]
     narrow_to(connection, relations)
-    narrow_to_used_parts(connection, relations)
 
 
 def explain_stage(stage: Stage) -> str:

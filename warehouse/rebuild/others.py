@@ -17,7 +17,7 @@ from estimators.registry import all_estimators
 from warehouse.database.meta import META, reference_keys, table_of
 from warehouse.database.recording import PARTS
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.tables import all_tables
+from warehouse.database.tables import IS_REPEATED, all_tables
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _shared_columns(connection: DuckDBPyConnection, former: str, new: str) -> di
         " column_name from duckdb_columns() where database_name in ($former, $new)"
         " and schema_name = 'main' and not list_contains($but, column_name)"
         " group by table_name, column_name, data_type having count(*) = 2) group by 1",
-        {"former": former, "new": new, "but": list(_PROBLEMS)},
+        {"former": former, "new": new, "but": [*_PROBLEMS, IS_REPEATED]},
     ).fetchall()
     return dict(found)
 
