@@ -358,6 +358,40 @@ def test_an_infinite_time_is_refused_in_a_frame(reader: Warehouse, kind: str) ->
 
 
 @pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("['infinity'::date]", "a time that a frame cannot hold, such as infinity"),
+        ("[{a: 'infinity'::timestamp}]", "a time that a frame cannot hold, such as infinity"),
+        ("array_value('-infinity'::date)", "a time that a frame cannot hold, such as infinity"),
+        ("map {1: 'infinity'::timestamptz}", "a time that a frame cannot hold, such as infinity"),
+        ("time '24:00:00'", "a time that a frame cannot hold, such as 24:00:00"),
+        ("time_ns '24:00:00'", "a time that a frame cannot hold, such as 24:00:00"),
+        (f"{2**127 - 1}::hugeint", "a number that a frame cannot hold, such as one of 39 digits"),
+        (f"[-{10**38}::hugeint]", "a number that a frame cannot hold, such as one of 39 digits"),
+    ],
+)
+def test_a_value_that_a_frame_would_change_is_refused(
+    reader: Warehouse, value: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=rf'column `x` has {said}\nhint: .*cast\("x" as varchar'):
+        reader.sql(f"select {value} as x")
+
+
+def test_times_of_a_day_and_large_numbers_are_whole_in_a_frame(reader: Warehouse) -> None:
+    query = (
+        "select time '23:59:59.5' as t, time_ns '00:00:00.123456789' as n, null::time as t, "
+        f"{10**38 - 1}::hugeint as h, [date '2026-01-02'] as l, [time '24:00:00'] as m"
+    )
+    found = reader.sql(query)
+    assert found.columns == ["t", "n", "t_1", "h", "l", "m"]
+    assert found.dtypes[:3] == [pl.Time] * 3
+    assert found["n"].to_physical().item() == 123_456_789
+    half = datetime.time(23, 59, 59, 500_000)
+    day = datetime.date(2026, 1, 2)
+    assert found.drop("n").row(0) == (half, None, 10**38 - 1, [day], ["24:00:00"])
+
+
+@pytest.mark.parametrize(
     "query",
     [
         *("delete from model", "copy model to 'model.csv'", "export database 'all'"),

@@ -140,7 +140,7 @@ class Warehouse(DatabaseFile):
         └─────────┘
         """
         with self._reading() as connection, explained(self.path):
-            return frame_of(_relation(connection, query, parameters))[0]
+            return frame_of(_relation(connection, query, parameters))
 
     def relation(self, query: str, /, **parameters: Any) -> DuckDBPyRelation:
         """Return a query as a DuckDB relation, which further queries can use.
@@ -203,7 +203,7 @@ class Warehouse(DatabaseFile):
                 Description(connection).find(name)  # refuses an unknown name, with similar ones
                 raise InputError(f"`{name}` is no table or view", "`warehouse schema` lists them")
             rows = "" if limit is None else f" limit {checked_value('limit', limit)}"
-            return frame_of(_relation(connection, f"from {quoted(found[0])}{rows}", {}))[0]
+            return frame_of(_relation(connection, f"from {quoted(found[0])}{rows}", {}))
 
     def rank(
         self,
@@ -999,7 +999,7 @@ def _executed(
     for statement in statements:
         given = {name: values[name] for name in statement.named_parameters if name in values}
         found = connection.sql(statement.query, params=given or None)
-        rows = pl.DataFrame() if found is None else frame_of(found)[0]
+        rows = pl.DataFrame() if found is None else frame_of(found)
     if is_one_transaction:
         connection.commit()
     return rows

@@ -71,7 +71,7 @@ def _export_query(db: Path, query: str, out: Path, *, force: bool, ids_as_text: 
     from warehouse.files import refuse_existing
     from warehouse.transfer.query_file import export_query, format_of
 
-    format_of(out)
+    format_of(out, ids_as_text=ids_as_text)
     refuse_existing(out, force=force)
     with working("writing the file"):
         rows = export_query(

@@ -10,7 +10,7 @@ import polars as pl
 
 from warehouse.errors import InputError
 from warehouse.evaluate.frames import has_parts
-from warehouse.files import FORMULA, check_target, refuse_overwriting, written_whole
+from warehouse.files import check_target, refuse_overwriting, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -120,13 +120,6 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
         except pl.exceptions.PolarsError as error:
             hint = "free some space, or name another file with --out"
             raise InputError(f"{out}: cannot be written: {error}", hint=hint) from None
-
-
-def formula_columns(frame: pl.DataFrame) -> list[str]:
-    """Return the columns with a text that a spreadsheet takes for a formula."""
-    texts = pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
-    found = frame.select(texts.str.contains(FORMULA).any())
-    return [name for name in found.columns if found[name].item()]
 
 
 def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
