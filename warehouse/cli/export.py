@@ -55,7 +55,8 @@ def export(
     """
     from warehouse.errors import UsageError
 
-    if (query is None) == (facts is None) or (query is None) != (out is None):
+    is_half = (query is None) == (facts is None) or (query is None) != (out is None)
+    if is_half or (ids_as_text and query is None):
         raise UsageError(
             "give a view or a query with `--out`, or `--facts` alone",
             "warehouse export configuration_rank --out ranks.parquet",
