@@ -121,6 +121,10 @@ def test_a_sheet_of_too_many_rows_is_refused(
         ("max('101'::bit)", pl.String(), "101", "varchar"),
         ("first(union_value(a := 1))", pl.String(), "1", "varchar"),
         ("[first(union_value(a := 1))]", pl.List(pl.String()), ["1"], "varchar[]"),
+        (
+            "{a: sum(i), b: max(interval '1 day')}",
+            *(None, {"a": 3, "b": "1 day"}, 'struct("a" bigint, "b" varchar)'),
+        ),
     ],
 )
 def test_parquet_has_the_values_of_the_query(
@@ -155,6 +159,7 @@ SHEET_VALUES = {
     "timestamp_ns '2026-01-02 03:04:05.123456789'": "2026-01-02 03:04:05.123456789",
     f"{2**127 - 1}::hugeint": str(2**127 - 1),
     "date '1800-01-01'": "1800-01-01",
+    "timestamp '1900-01-01'": "1900-01-01 00:00:00",
     "timestamp '20000-01-01'": "20000-01-01 00:00:00",
     "'infinity'::timestamp": "infinity",
     "'-infinity'::date": "-infinity",

@@ -56,7 +56,8 @@ _SHEET = {**_FRAME, **PYTHON, **dict.fromkeys(_NESTED, _TEXT)}
 _EXACT = 2**53
 """Excel keeps numbers as doubles: whole numbers above this would lose digits."""
 
-_SHEET_YEARS = (1900, 9999)
+_SHEET_YEARS = (1901, 9999)
+"""Years that Excel counts right: its 1900 is a leap year."""
 
 _PARQUET = dict.fromkeys(
     ("interval", "bit", "bignum", "variant", "union", "time with time zone"), _TEXT
@@ -146,9 +147,9 @@ def excel_frame(relation: DuckDBPyRelation) -> tuple[polars.DataFrame, list[str]
         terms = [f"cast(#{place + 1} as {_TEXT}) as c{place}" for place in others]
         for place, column in zip(others, kept.project(", ".join(terms)).pl(), strict=True):
             found.replace_column(place, column.alias(found.columns[place]))
-    bytes_ = [column.name for column in found if column.dtype == pl.Binary]
-    found = found.with_columns(pl.col(bytes_).bin.encode("hex"))
-    return found, [*texts, *(found.columns[place] for place in others), *bytes_]
+    binary = [column.name for column in found if column.dtype == pl.Binary]
+    found = found.with_columns(pl.col(binary).bin.encode("hex"))
+    return found, [*texts, *(found.columns[place] for place in others), *binary]
 
 
 def _read(

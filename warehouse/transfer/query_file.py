@@ -137,7 +137,12 @@ def _copied(
 
 def _say_changed(out: Path, changed: Mapping[str, str], warn: Callable[[str], None]) -> None:
     """Name the columns that are not of their own type; whole numbers are whole in any type."""
-    names = [f"`{name}` as {kind}" for name, kind in changed.items() if "bigint" not in kind]
+    said = ("varchar", "decimal(38, 0)")
+    names = [
+        f"`{name}` as {kind}"
+        for name, kind in changed.items()
+        if any(part in kind for part in said)
+    ]
     if names:
         warn(
             f"{out}: columns whose type the format lacks are written as others: {', '.join(names)}"
