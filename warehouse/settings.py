@@ -24,6 +24,8 @@ _BACKUPS = "backups"
 _LONGEST_NUMBER = 4
 """Characters of it."""
 
+_COPIES = "give 3, or 0 for none"
+
 _FORM = "write each line as: key = value"
 
 IN_SOURCE_TREE = Path("db/warehouse.duckdb")
@@ -142,7 +144,7 @@ def _path(name: str) -> Path | None:
 
 def _number(place: str, text: str) -> int:
     if not (text.isdecimal() and len(text) <= _LONGEST_NUMBER):
-        raise InputError(f"{place} {text!r} is no number of copies", "give 3, or 0 for none")
+        raise InputError(f"{place} {text!r} is no number of copies", _COPIES)
     return int(text)
 
 
@@ -188,6 +190,8 @@ def _read(path: Path) -> dict[str, str]:
             content[key] = str(value)
         elif not isinstance(value, str) or not value:
             said = "" if isinstance(value, dict | list) else f" {value!r}"
+            if key == _BACKUPS:
+                raise InputError(f"{path}: `{key}`{said} is no number of copies", _COPIES)
             raise InputError(f"{path}: `{key}`{said} must be a text", f'write {key} = "a/path"')
     return content
 

@@ -634,6 +634,21 @@ def test_any_statement_is_executed_and_its_rows_returned(writer: Warehouse, tmp_
     assert out.read_text().splitlines() == ["a", "1", "2", "3"]
 
 
+def test_a_transaction_without_a_commit_is_refused(writer: Warehouse) -> None:
+    writer.execute("create table own (a integer)")
+    with pytest.raises(InputError, match="is not committed: nothing of it is stored") as caught:
+        writer.execute("begin; insert into own values (1)")
+    assert caught.value.hint.startswith("add `commit` at the end")
+    assert writer.sql("from own").is_empty()
+    assert writer.execute("begin; insert into own values (1); rollback").is_empty()
+
+
+def test_a_failed_read_in_execute_says_what_is_stored(writer: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        writer.execute(f"from read_csv('{tmp_path / 'missing.csv'}')")
+    assert caught.value.hint == "only what a statement committed is stored"
+
+
 @pytest.mark.parametrize(
     ("last", "said"),
     [

@@ -96,6 +96,8 @@ def test_a_file_may_begin_with_a_byte_order_mark(folders: Path) -> None:
         (f"database = {'[' * 5000}{']' * 5000}", "is nested too deeply", FORM),
         (f"database = {'9' * 5000}", "limit (4300 digits)", FORM),
         (f"database{'.a' * 5000} = 1", "`database` must be a text", 'write database = "a/path"'),
+        ("backups = 3.5", "`backups` 3.5 is no number of copies", "give 3, or 0 for none"),
+        ("backups = []", "`backups` is no number of copies", "give 3, or 0 for none"),
         ("database = [1]", "`database` must be a text", 'write database = "a/path"'),
     ],
     ids=lambda value: value[:40],

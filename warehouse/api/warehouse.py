@@ -861,7 +861,8 @@ class Warehouse(DatabaseFile):
         ----------
         statements
             One or more. Several are one transaction: if one fails, the database stays as it was.
-            Statements that begin or end transactions themselves are run as they are.
+            Statements that begin or end transactions themselves are run as they are. A transaction
+            that they leave open is rolled back and refused.
         **parameters
             Values of ``$name``. A polars frame is a table of that name.
 
@@ -1002,7 +1003,21 @@ def _executed(
         rows = pl.DataFrame() if found is None else frame_of(found)
     if is_one_transaction:
         connection.commit()
+    elif _rolled_back(connection):
+        raise InputError(
+            "the last transaction is not committed: nothing of it is stored",
+            "add `commit` at the end, or leave out `begin`: all statements are one transaction",
+        )
     return rows
+
+
+def _rolled_back(connection: DuckDBPyConnection) -> bool:
+    """Roll back a transaction that is still open; return whether there was one."""
+    try:
+        connection.rollback()
+    except duckdb.TransactionException:
+        return False
+    return True
 
 
 def _registered(connection: DuckDBPyConnection, parameters: Mapping[str, Any]) -> dict[str, Any]:
