@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from warehouse.errors import InputError
 from warehouse.files import working_directory
+from warehouse.limits import control_character
 
 FILE = "warehouse.toml"
 _DIRECTORY = "training-warehouse"
@@ -193,6 +194,8 @@ def _read(path: Path) -> dict[str, str]:
             if key == _BACKUPS:
                 raise InputError(f"{path}: `{key}`{said} is no number of copies", _COPIES)
             raise InputError(f"{path}: `{key}`{said} must be a text", f'write {key} = "a/path"')
+        elif reason := control_character(value):
+            raise InputError(f"{path}: `{key}` {value!r} {reason}", "remove it")
     return content
 
 

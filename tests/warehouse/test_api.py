@@ -643,6 +643,11 @@ def test_a_transaction_without_a_commit_is_refused(writer: Warehouse) -> None:
     assert writer.execute("begin; insert into own values (1); rollback").is_empty()
 
 
+def test_numbers_of_numpy_within_collections_are_parameters(writer: Warehouse) -> None:
+    found = writer.sql("select $a.b as b, len($c) as n", a={"b": np.int64(3)}, c=[np.float64(1)])
+    assert found.rows() == [(3, 1)]
+
+
 def test_a_failed_read_in_execute_says_what_is_stored(writer: Warehouse, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         writer.execute(f"from read_csv('{tmp_path / 'missing.csv'}')")

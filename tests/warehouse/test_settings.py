@@ -98,6 +98,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(folders: Path) -> None:
         (f"database{'.a' * 5000} = 1", "`database` must be a text", 'write database = "a/path"'),
         ("backups = 3.5", "`backups` 3.5 is no number of copies", "give 3, or 0 for none"),
         ("backups = []", "`backups` is no number of copies", "give 3, or 0 for none"),
+        (r'database = "a\u001bb"', r"'a\x1bb' has the control character \x1b", "remove it"),
         ("database = [1]", "`database` must be a text", 'write database = "a/path"'),
     ],
     ids=lambda value: value[:40],
