@@ -646,6 +646,7 @@ def test_a_transaction_without_a_commit_is_refused(writer: Warehouse) -> None:
 def test_numbers_of_numpy_within_collections_are_parameters(writer: Warehouse) -> None:
     found = writer.sql("select $a.b as b, len($c) as n", a={"b": np.int64(3)}, c=[np.float64(1)])
     assert found.rows() == [(3, 1)]
+    assert writer.sql("select a from mine", mine=pl.LazyFrame({"a": [1]})).item() == 1
 
 
 def test_a_failed_read_in_execute_says_what_is_stored(writer: Warehouse, tmp_path: Path) -> None:

@@ -1024,7 +1024,9 @@ def _registered(connection: DuckDBPyConnection, parameters: Mapping[str, Any]) -
     """Make frames tables of a connection; return the other values."""
     values = {}
     for name, value in parameters.items():
-        if isinstance(value, pl.DataFrame):
+        if isinstance(value, pl.LazyFrame):
+            connection.register(name, value.collect())
+        elif isinstance(value, pl.DataFrame):
             connection.register(name, value)
         else:
             values[name] = plain(value)
