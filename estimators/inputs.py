@@ -97,6 +97,8 @@ class Inputs:
 
     def refuse(self, name: str, rows: Array, reason: str, hint: str = "") -> None:
         """Refuse `rows` because of their value of column `name`."""
+        if not rows.any():  # a shard completes few rows at once, and each has dozens of checks
+            return
         for row in np.flatnonzero(rows).tolist():
             value = _scalar(self[name][row], self._column(name))
             self.refusals.append(Refusal(name, value, reason, hint, row))
@@ -111,6 +113,8 @@ class Inputs:
         """Refuse values outside the limits of the data dictionary."""
         for name in names:
             sound = ~self.missing(name)
+            if not sound.any():
+                continue
             for faulty, reason, hint in _faults(self._column(name), self[name]):
                 self.refuse(name, faulty & sound, reason, hint)
                 sound &= ~faulty
