@@ -97,8 +97,6 @@ class Inputs:
 
     def refuse(self, name: str, rows: Array, reason: str, hint: str = "") -> None:
         """Refuse `rows` because of their value of column `name`."""
-        if not rows.any():  # a shard completes few rows at once, and each has dozens of checks
-            return
         for row in np.flatnonzero(rows).tolist():
             value = _scalar(self[name][row], self._column(name))
             self.refusals.append(Refusal(name, value, reason, hint, row))
@@ -113,11 +111,13 @@ class Inputs:
         """Refuse values outside the limits of the data dictionary."""
         for name in names:
             sound = ~self.missing(name)
-            if not sound.any():
+            if not np.count_nonzero(sound):
                 continue
-            for faulty, reason, hint in _faults(self._column(name), self[name]):
-                self.refuse(name, faulty & sound, reason, hint)
-                sound &= ~faulty
+            for broken, reason, hint in _faults(self._column(name), self[name]):
+                faulty = broken & sound
+                if np.count_nonzero(faulty):  # few rows have dozens of limits: this is the fast way
+                    self.refuse(name, faulty, reason, hint)
+                    sound &= ~faulty
 
     def apply(self, rules: Iterable[Rule]) -> None:
         """Refuse rows that break a rule; rows that are already refused are skipped."""

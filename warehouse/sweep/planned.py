@@ -364,6 +364,7 @@ def _joined(groups: Groups, places: Sequence[int]) -> list[Axes]:
     A search checks all combinations of a space at once.
     """
     lengths = [len(of_axis) for of_axis in groups.values()]
+    joined: list[tuple[tuple[int, ...], ...]]
     joined = [tuple((at,) for at in _digits(place, lengths)) for place in places]
     for axis in reversed(range(len(lengths))):
         found: dict[Any, list[int]] = {}
