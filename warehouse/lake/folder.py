@@ -466,7 +466,7 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
         if not file.schema_arrow.equals(schema_of(relation)):
             return f"{place}: its columns are not those of table {relation.table}"
         found = 0
-        for batch in file.iter_batches(batch_size=BATCH_ROWS):
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
             found += len(batch)
             if not pc.all(pc.equal(batch["cell_id"], cell.id)).as_py():
                 return f"{place}: has rows of another cell"
