@@ -239,12 +239,11 @@ def damaged(place: Path) -> None:
         lambda place: rewritten(
             place, lambda table: table.set_column(0, "cell_id", pa.array([1] * len(table)))
         ),
-        damaged,
         outside,
     ],
     ids=[
         *("cut", "bit", "deep", "bytes", "list", "keys", "text", "path", "id", "unknown"),
-        *("num_rows", "no checksum", "fewer rows", "columns", "other rows", "pages", "link"),
+        *("num_rows", "no checksum", "fewer rows", "columns", "other rows", "link"),
     ],
 )
 def test_a_bad_manifest_is_a_missing_cell(
@@ -265,6 +264,20 @@ def test_a_bad_manifest_is_a_missing_cell(
     assert place.read_bytes() == content
     after = collect(database, lake).studies[0]
     assert (after.cells, after.missing, after.damaged) == (1, {}, [])
+
+
+def test_damaged_rows_whose_manifest_fits_are_refused_until_they_are_moved(
+    lake: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    cell, rows = a_cell(lake)
+    damaged(lake / "cells" / f"{cell}.json")
+    with pytest.raises(InputError, match=f"{rows.name}: cannot be read: ") as refused:
+        collect(database, lake)
+    assert "move the file out of the lake" in refused.value.hint
+    assert stored(database)["cell"] == []
+    rows.rename(lake.parent / "aside")
+    report = collect(database, lake).studies[0]
+    assert (report.cells, report.missing) == (len(swept["cell"]) - 1, {shard_of(lake, cell): 1})
 
 
 def test_a_shard_writes_a_cut_manifest_again_before_any_collect(lake: Path) -> None:

@@ -209,12 +209,23 @@ def _batches(lake: Lake, relation: Relation, cells: Sized) -> Iterator[pa.Record
     """Yield the rows of cells in batches as long as those of a sweep."""
     waiting: list[pa.RecordBatch] = []
     for cell, _ in cells:
-        with pq.ParquetFile(lake.rows_place(relation.table, cell)) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS):
-                waiting.append(batch)
-                while sum(map(len, waiting)) >= BATCH_ROWS:
-                    whole = pa.concat_batches(waiting)
-                    yield whole.slice(0, BATCH_ROWS)
-                    waiting = [whole.slice(BATCH_ROWS)]
+        for batch in _rows(lake.rows_place(relation.table, cell)):
+            waiting.append(batch)
+            while sum(map(len, waiting)) >= BATCH_ROWS:
+                whole = pa.concat_batches(waiting)
+                yield whole.slice(0, BATCH_ROWS)
+                waiting = [whole.slice(BATCH_ROWS)]
     if sum(map(len, waiting)):
         yield pa.concat_batches(waiting)
+
+
+def _rows(place: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file whose bytes are those that were written."""
+    try:
+        with pq.ParquetFile(place) as file:
+            yield from file.iter_batches(batch_size=BATCH_ROWS)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            f"{place}: cannot be read: {getattr(error, 'strerror', None) or error}",
+            "move the file out of the lake, and collect again: the cell then counts as missing",
+        ) from None

@@ -27,12 +27,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from estimators.contract import variant_name
 from estimators.registry import get
-from warehouse.database.pieces import BATCH_ROWS
 from warehouse.database.record_batches import schema_of
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.files import digest_of
@@ -455,7 +453,9 @@ def _checksum(document: dict[str, Any]) -> str:
 
 
 def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -> str | None:
-    """Return how a Parquet file differs from the rows of a cell; every page is decoded.
+    """Return how a Parquet file says that it differs from the rows of a cell.
+
+    Its bytes are those that were written: no page is decoded.
 
     Raises
     ------
@@ -465,12 +465,14 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
     with pq.ParquetFile(place) as file:
         if not file.schema_arrow.equals(schema_of(relation)):
             return f"{place}: its columns are not those of table {relation.table}"
-        found = 0
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, use_threads=False):
-            found += len(batch)
-            if not pc.all(pc.equal(batch["cell_id"], cell.id)).as_py():
+        found, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
+        if found.num_rows != num_rows:
+            return f"{place}: has {found.num_rows:,} rows, and the cell {num_rows:,}"
+        for group in range(found.num_row_groups):
+            ids = found.row_group(group).column(column).statistics
+            if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
-    return None if found == num_rows else f"{place}: has {found:,} rows, and the cell {num_rows:,}"
+    return None
 
 
 def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dict[str, Any]:
