@@ -38,7 +38,7 @@ from tests.faults.phases import (
     acknowledge_in,
     whole_state,
 )
-from tests.faults.processes import Ended, Running, Said, said, value_of
+from tests.faults.processes import Ended, Running, Said, forked, said, value_of
 from tests.faults.state import UNREADABLE
 from tests.faults.trials import Outcome
 from warehouse.database.sql_text import literal
@@ -326,22 +326,18 @@ def _judged(campaign: Campaign, phase: Phase, copy: Path) -> Outcome:
 
 def _rebuild_if_needed(campaign: Campaign, phase: Phase, outcome: Outcome, place: Path) -> None:
     """Make a database again if it does not open, or if rows cannot be read that could before."""
-    database, before = place / DATABASE, campaign.undisturbed(phase).before
-    if not database.exists():
-        return
-
-    def look() -> list[Any]:
-        code, _, err = said("status", "--db", database)
-        return [code, err, [] if code else _unreadable(whole_state(place))]
-
-    code, err, unreadable = value_of(look)
-    unreadable = sorted({*unreadable} - {*_unreadable(before)})
-    if not code and not unreadable:
+    database = place / DATABASE
+    looked = forked(lambda: _unreadable(whole_state(place)))
+    if looked.value is None:
+        outcome.said = "; does not open"
+        err = Said(*value_of(lambda: said("status", "--db", database))).err
+        if f"`warehouse rebuild --db {database}`" not in err:
+            outcome.lost.append(f"no way out is named: {err[-400:]}")
+    elif lost := {*looked.value} - {*_unreadable(campaign.undisturbed(phase).before)}:
+        outcome.said = f"; cannot be read: {sorted(lost)}"
+    else:
         return
     outcome.is_rebuilt = True
-    outcome.said = f"; cannot be read: {unreadable}" if unreadable else "; does not open"
-    if code and f"`warehouse rebuild --db {database}`" not in err:
-        outcome.lost.append(f"no way out is named: {err[-400:]}")
     rebuilt = Said(*value_of(lambda: said("rebuild", "--db", database)))
     if rebuilt.code:
         outcome.lost.append(f"rebuild: exit {rebuilt.code}: {rebuilt.err[-600:]}")
