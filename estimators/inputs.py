@@ -111,9 +111,13 @@ class Inputs:
         """Refuse values outside the limits of the data dictionary."""
         for name in names:
             sound = ~self.missing(name)
-            for faulty, reason, hint in _faults(self._column(name), self[name]):
-                self.refuse(name, faulty & sound, reason, hint)
-                sound &= ~faulty
+            if not np.count_nonzero(sound):
+                continue
+            for broken, reason, hint in _faults(self._column(name), self[name]):
+                faulty = broken & sound
+                if np.count_nonzero(faulty):  # few rows have dozens of limits: this is the fast way
+                    self.refuse(name, faulty, reason, hint)
+                    sound &= ~faulty
 
     def apply(self, rules: Iterable[Rule]) -> None:
         """Refuse rows that break a rule; rows that are already refused are skipped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,8 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-FORMULA = r"(?s)^(?:[=@\t\r]|[+-].*[^0-9eE.+-])"
-"""Texts in a CSV that spreadsheets run as formulas; signed numbers are none."""
+_FORMULA = re.compile(
+    r"[=@\t\r]|[+-](?!(?:[\deE.:+ -]|days?|months?|years?)*\Z)"  # such as -1e5, and -1 day
+)
+
+
+def formula_columns(columns: Iterable[tuple[str, Iterable[object]]]) -> list[str]:
+    """Return the names of those columns of a CSV with a text that a spreadsheet runs as a formula.
+
+    Signed numbers and intervals are none.
+    """
+    return [
+        name
+        for name, values in columns
+        if any(map(_FORMULA.match, {value for value in values if type(value) is str}))
+    ]
 
 
 def formula_warning(columns: Iterable[str]) -> str:

@@ -102,6 +102,11 @@ LINE_MARKS = "\t\n\r"
 """Control characters of texts with several lines."""
 
 
+def escaped(text: str) -> str:
+    """Escape the control characters of a message, which may quote a file; lines stay lines."""
+    return _CONTROL.sub(lambda mark: mark[0] if mark[0] in "\n\t" else repr(mark[0])[1:-1], text)
+
+
 def control_character(text: str, allowed: str = "") -> str:
     """Return the reason to refuse a text with a control character; empty if it has none.
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from warehouse.errors import InputError
 from warehouse.files import working_directory
+from warehouse.limits import control_character
 
 FILE = "warehouse.toml"
 _DIRECTORY = "training-warehouse"
@@ -23,6 +24,8 @@ _BACKUPS = "backups"
 
 _LONGEST_NUMBER = 4
 """Characters of it."""
+
+_COPIES = "give 3, or 0 for none"
 
 _FORM = "write each line as: key = value"
 
@@ -142,7 +145,7 @@ def _path(name: str) -> Path | None:
 
 def _number(place: str, text: str) -> int:
     if not (text.isdecimal() and len(text) <= _LONGEST_NUMBER):
-        raise InputError(f"{place} {text!r} is no number of copies", "give 3, or 0 for none")
+        raise InputError(f"{place} {text!r} is no number of copies", _COPIES)
     return int(text)
 
 
@@ -188,7 +191,11 @@ def _read(path: Path) -> dict[str, str]:
             content[key] = str(value)
         elif not isinstance(value, str) or not value:
             said = "" if isinstance(value, dict | list) else f" {value!r}"
+            if key == _BACKUPS:
+                raise InputError(f"{path}: `{key}`{said} is no number of copies", _COPIES)
             raise InputError(f"{path}: `{key}`{said} must be a text", f'write {key} = "a/path"')
+        elif reason := control_character(value):
+            raise InputError(f"{path}: `{key}` {value!r} {reason}", "remove it")
     return content
 
 

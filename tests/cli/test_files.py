@@ -47,6 +47,8 @@ def test_a_file_is_replaced_with_force_alone(
         ("model", "--facts", "facts"),
         ("--facts", "facts", "--out", "rows.csv"),
         ("--facts", "facts", "--force"),
+        ("--facts", "facts", "--ids-as-text"),
+        ("model", "--out", "rows.csv", "--ids-as-text"),
     ],
 )
 def test_half_a_question_is_refused(

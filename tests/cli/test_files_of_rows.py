@@ -54,10 +54,23 @@ def lines_for(reader: str) -> tuple[str, str]:
             lambda header, row: ["# runs of May", header, row],
             "line 1 is a comment: # runs of May\n",
         ),
+        (
+            lambda header, row: [f"# runs,{header},of May", header, row],
+            "line 1 is a comment: # runs\n",
+        ),
+        (lambda header, row: [header, "# \x1b[31mred", row], r"is a comment: # \x1b[31mred"),
         (lambda header, row: [header, "# slow ones", row], "line 2 is a comment: # slow ones\n"),
         (lambda header, row: ["sep=,", header, row], "line 1 is a remark for spreadsheets: sep="),
     ],
-    ids=["a cell too many", "a comma too many", "a comment", "a comment below", "sep="],
+    ids=[
+        "a cell too many",
+        "a comma too many",
+        "a comment",
+        "a comment with names",
+        "a comment with colour",
+        "a comment below",
+        "sep=",
+    ],
 )
 def test_a_line_that_is_no_row_is_named(
     refuse: Refuse,

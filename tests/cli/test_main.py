@@ -265,6 +265,17 @@ def test_a_message_without_a_reader_changes_no_exit_code(tmp_path: Path) -> None
     assert (done.stdout, done.stderr) == ("5\n", "")
 
 
+def test_a_usage_error_without_a_reader_ends_in_silence() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "warehouse", "nonsense"]
+    try:
+        done = subprocess.run(command, stdout=writer, stderr=writer, check=False)
+    finally:
+        os.close(writer)
+    assert done.returncode == 141
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("rows", [1, 300_000])
 def test_a_full_disk_under_stdout_is_reported(

@@ -252,3 +252,22 @@ def test_ids_are_texts_in_json_on_request(warehouse: Command, quickstart: Quicks
     [exact] = json.loads(warehouse(*asked)[1])
     [text] = json.loads(warehouse(*asked, "--ids-as-text")[1])
     assert text == {**exact, "cell_id": str(exact["cell_id"])}
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--format", "csv"), ("--out", "rows.md"), ("--out", "a.json", "--format=csv")]
+)
+def test_ids_as_texts_are_refused_in_other_formats(
+    warehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = warehouse("sql", "select 1", "--ids-as-text", *options)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: `--ids-as-text` is for JSON, and the format is ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_intervals_in_a_csv_are_no_formulas(warehouse: Command, empty_warehouse: Path) -> None:
+    query = "select interval '-1 month -3 days' as a, interval '-1 second' as b"
+    code, _, err = warehouse("sql", query, "--format", "csv", "--db", empty_warehouse)
+    assert (code, err) == (0, "")

@@ -79,6 +79,11 @@ class Inputs:
         return self.folder / "newer.csv"
 
     @property
+    def configurations(self) -> Path:
+        """A file of configurations that is evaluated."""
+        return self.folder / "configurations.csv"
+
+    @property
     def kernels(self) -> Path:
         """Timings, which a profile of every database was calibrated to."""
         return self.folder / "kernels.csv"
@@ -95,6 +100,10 @@ class Inputs:
         self.other.write_text(STUDY.format(name="other", accelerators='["H100", "H200"]'))
         self.runs.write_text(RUNS.format(degree=2, seconds=0.5))
         self.newer_runs.write_text(RUNS.format(degree=4, seconds=0.7))
+        self.configurations.write_text(
+            "model,accelerator,num_gpus,global_batch_size\n"
+            "gpt3_1.3B,H100,8,64\ngpt3_1.3B,H100,16,64\n"
+        )
         for path, rate in ((self.kernels, 4e14), (self.newer_kernels, 5e14)):
             lines = [f"bf16,{n},{n},{n},{2 * n**3 / rate},TN" for n in SIZES]
             header = "number_format,num_rows,num_columns,inner_size,seconds,layout"
@@ -183,6 +192,12 @@ def _calibration(timings: Path) -> list[object]:
     return ["calibrate", "--kernels", timings, *options]
 
 
+_QUESTION = (
+    *("--model", "gpt3_1.3B", "--accelerator", "H100", "--num-gpus", 8, "--batch", 64),
+    *("--tokens", "1e12", "tensor_parallel=2", "pipeline_parallel=1"),
+)
+"""A small plan, whose layouts no other command stores."""
+
 PHASES = {
     phase.name: phase
     for phase in (
@@ -211,6 +226,16 @@ PHASES = {
             again=(0, 3),
         ),
         Phase("calibrate", "swept", lambda p, i: [*_calibration(i.newer_kernels), *_db(p)]),
+        Phase(
+            "evaluate",
+            "swept",
+            lambda p, i: [
+                *("evaluate", "roofline", i.configurations, "--into-db"),
+                *("--out", p / "results.csv", *_db(p)),
+            ],
+            in_groups=True,
+        ),
+        Phase("plan", "swept", lambda p, _: ["plan", *_QUESTION, *_db(p)], in_groups=True),
         Phase("rebuild", "hurt", lambda p, _: ["rebuild", *_db(p)]),
         Phase("backup", "swept", lambda p, _: ["backup", p / COPY, "--force", *_db(p)]),
         Phase(

@@ -85,7 +85,7 @@ class Running:
         """
         clock = (~self.pid << 3) | 2  # clock_getcpuclockid(3) of Linux
         with suppress(OSError):
-            while not self._has_ended() and time.clock_gettime(clock) < seconds:
+            while not self.has_ended() and time.clock_gettime(clock) < seconds:
                 time.sleep(_POLL_SECONDS)
         time.sleep(then)
         self.kill()
@@ -96,13 +96,14 @@ class Running:
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
+        """Return whether it has ended."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def wait(self) -> Ended:
         """Wait for its end; raise if it hangs."""
         until = time.monotonic() + HANG_SECONDS
-        while not self._has_ended():
+        while not self.has_ended():
             if time.monotonic() > until:
                 self.kill()
                 raise RuntimeError(f"process {self.pid} did not end in {HANG_SECONDS:g} seconds")

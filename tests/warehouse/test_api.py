@@ -358,6 +358,40 @@ def test_an_infinite_time_is_refused_in_a_frame(reader: Warehouse, kind: str) ->
 
 
 @pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("['infinity'::date]", "a time that a frame cannot hold, such as infinity"),
+        ("[{a: 'infinity'::timestamp}]", "a time that a frame cannot hold, such as infinity"),
+        ("array_value('-infinity'::date)", "a time that a frame cannot hold, such as infinity"),
+        ("map {1: 'infinity'::timestamptz}", "a time that a frame cannot hold, such as infinity"),
+        ("time '24:00:00'", "a time that a frame cannot hold, such as 24:00:00"),
+        ("time_ns '24:00:00'", "a time that a frame cannot hold, such as 24:00:00"),
+        (f"{2**127 - 1}::hugeint", "a number that a frame cannot hold, such as one of 39 digits"),
+        (f"[-{10**38}::hugeint]", "a number that a frame cannot hold, such as one of 39 digits"),
+    ],
+)
+def test_a_value_that_a_frame_would_change_is_refused(
+    reader: Warehouse, value: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=rf'column `x` has {said}\nhint: .*cast\("x" as varchar'):
+        reader.sql(f"select {value} as x")
+
+
+def test_times_of_a_day_and_large_numbers_are_whole_in_a_frame(reader: Warehouse) -> None:
+    query = (
+        "select time '23:59:59.5' as t, time_ns '00:00:00.123456789' as n, null::time as t, "
+        f"{10**38 - 1}::hugeint as h, [date '2026-01-02'] as l, [time '24:00:00'] as m"
+    )
+    found = reader.sql(query)
+    assert found.columns == ["t", "n", "t_1", "h", "l", "m"]
+    assert found.dtypes[:3] == [pl.Time] * 3
+    assert found["n"].to_physical().item() == 123_456_789
+    half = datetime.time(23, 59, 59, 500_000)
+    day = datetime.date(2026, 1, 2)
+    assert found.drop("n").row(0) == (half, None, 10**38 - 1, [day], ["24:00:00"])
+
+
+@pytest.mark.parametrize(
     "query",
     [
         *("delete from model", "copy model to 'model.csv'", "export database 'all'"),
@@ -598,6 +632,27 @@ def test_any_statement_is_executed_and_its_rows_returned(writer: Warehouse, tmp_
         assert writer.sql("from own").equals(mine)
         assert writer.execute("").is_empty()
     assert out.read_text().splitlines() == ["a", "1", "2", "3"]
+
+
+def test_a_transaction_without_a_commit_is_refused(writer: Warehouse) -> None:
+    writer.execute("create table own (a integer)")
+    with pytest.raises(InputError, match="is not committed: nothing of it is stored") as caught:
+        writer.execute("begin; insert into own values (1)")
+    assert caught.value.hint.startswith("add `commit` at the end")
+    assert writer.sql("from own").is_empty()
+    assert writer.execute("begin; insert into own values (1); rollback").is_empty()
+
+
+def test_numbers_of_numpy_within_collections_are_parameters(writer: Warehouse) -> None:
+    found = writer.sql("select $a.b as b, len($c) as n", a={"b": np.int64(3)}, c=[np.float64(1)])
+    assert found.rows() == [(3, 1)]
+    assert writer.sql("select a from mine", mine=pl.LazyFrame({"a": [1]})).item() == 1
+
+
+def test_a_failed_read_in_execute_says_what_is_stored(writer: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        writer.execute(f"from read_csv('{tmp_path / 'missing.csv'}')")
+    assert caught.value.hint == "only what a statement committed is stored"
 
 
 @pytest.mark.parametrize(

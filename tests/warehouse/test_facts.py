@@ -41,6 +41,7 @@ from warehouse.database.facts import (
     REMOVAL,
     STUDY,
     WITHDRAWN,
+    append_copies,
     append_entry,
     append_outcome,
     begin_folder,
@@ -237,6 +238,32 @@ def test_inputs_stay_where_a_damaged_line_may_name_them(folder: Path) -> None:
     assert inputs_path(folder, 1).exists()
 
 
+def test_copies_of_entries_get_the_next_numbers_and_their_inputs(
+    folder: Path, tmp_path: Path
+) -> None:
+    for number in (3, 4):
+        inputs_path(folder, number).write_bytes(b"rows %d" % number)
+        digest = digest_of(inputs_path(folder, number))
+        append_entry(folder, new_entry(number, STUDY, f"s{number}", {}, digest), COMMITTED)
+    entries(folder, (7, REMOVAL, "one", OPEN))
+    inputs_path(folder, 4).write_bytes(b"damaged")
+    begin_folder(copy := tmp_path / "copy.facts")
+    entries(copy, (1, CALIBRATION, "one", COMMITTED))
+    facts = read_facts(folder)
+    append_copies(copy, facts, facts.entries)
+    found = read_facts(copy)
+    assert found.is_whole
+    assert [(entry.number, entry.name, entry.outcome) for entry in found.entries] == [
+        (1, "one", COMMITTED),
+        (2, "s3", COMMITTED),
+        (3, "s4", COMMITTED),
+        (4, "one", OPEN),
+    ]
+    assert found.inputs_of(found.entries[1]).read_bytes() == b"rows 3"
+    with pytest.raises(InputError, match=r"3.parquet: cannot be read"):
+        found.inputs_of(found.entries[2])
+
+
 # ---- a transaction and its entries ----
 
 
@@ -333,15 +360,6 @@ def test_a_writer_sees_a_damaged_first_line_while_the_database_has_the_facts(
     store_profile(stored, "next")
     assert read_facts(folder_of(stored)).is_whole
     assert facts_of(stored) == ["one", "two", "next"]
-
-
-def test_a_writer_of_the_same_process_leaves_an_open_transaction_alone(stored: Path) -> None:
-    with open_for_write(stored) as connection:
-        with transaction(connection):
-            recording.record(connection, CALIBRATION, "two")
-            open_for_write(stored).close()
-            assert outcomes(stored)[-1] == OPEN
-        assert outcomes(stored)[-1] == COMMITTED
 
 
 @contextmanager

@@ -136,7 +136,7 @@ def test_a_log_without_a_commit_is_no_hindrance(
 def test_the_log_of_a_database_that_is_gone_is_kept(logged: Logged, database: Path) -> None:
     log = copied(logged.second, logged.second, database)
     content = log.read_bytes()
-    for ending in ("kept", "kept-2"):
+    for ending in ("kept", "kept2"):
         log.write_bytes(content)
         database.unlink()
         with open_for_write(database) as connection:

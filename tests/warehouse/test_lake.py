@@ -15,22 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet as pq
 import pytest
 
 from estimators.registry import get
 from tests.warehouse.test_workers import stored, study
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError, UsageError, WarehouseError
+from warehouse.files import digest_of
 from warehouse.lake import engines, shard
 from warehouse.lake.collect import collect
 from warehouse.lake.engines import engine, run_shards
-from warehouse.lake.folder import Lake, complete_or_absent
+from warehouse.lake.folder import Lake, _checksum, complete_or_absent
 from warehouse.lake.jobs import Job, LostWorkerError
 from warehouse.lake.names import EngineName, Shard, read_shard
 from warehouse.lake.shard import own_cells, prepare_lake, run_shard
 from warehouse.processes import own_mark
 from warehouse.studies.study import study_of_definition
+from warehouse.sweep import planned
 from warehouse.sweep.planned import plan
 from warehouse.sweep.runner import run_study
 
@@ -189,11 +193,30 @@ def outside(place: Path) -> None:
     place.symlink_to(moved)
 
 
-def edited(place: Path, **changes: Any) -> None:
-    """Change values of a manifest of format 1, which has no checksum."""
+def edited(place: Path, *, is_format_1: bool = False, **changes: Any) -> None:
+    """Change values of a small file; those of format 1 have no checksum."""
     document = {**json.loads(place.read_text()), **changes}
     del document["checksum"]
+    if not is_format_1:
+        document["checksum"] = _checksum(document)
     place.write_text(json.dumps(document))
+
+
+def rewritten(place: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the rows of a cell, and its manifest to fit."""
+    rows = place.parents[1] / json.loads(place.read_text())["file"]
+    table = change(pq.read_table(rows, partitioning=None))
+    pq.write_table(table, rows)
+    edited(place, num_bytes=rows.stat().st_size, sha256=digest_of(rows), num_rows=len(table))
+
+
+def damaged(place: Path) -> None:
+    """Damage pages of the rows of a cell, and change its manifest to fit."""
+    rows = place.parents[1] / json.loads(place.read_text())["file"]
+    content = bytearray(rows.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    rows.write_bytes(content)
+    edited(place, sha256=digest_of(rows))
 
 
 @pytest.mark.parametrize(
@@ -209,9 +232,19 @@ def edited(place: Path, **changes: Any) -> None:
         lambda place: edited(place, file="../../other.parquet"),
         lambda place: edited(place, cell_id=1),
         lambda place: edited(place, unknown=1),
+        lambda place: edited(place, num_rows=1),
+        lambda place: edited(place, is_format_1=True),
+        lambda place: rewritten(place, lambda table: table[:-1]),
+        lambda place: rewritten(place, lambda table: table.drop_columns("step_seconds")),
+        lambda place: rewritten(
+            place, lambda table: table.set_column(0, "cell_id", pa.array([1] * len(table)))
+        ),
         outside,
     ],
-    ids=["cut", "bit", "deep", "bytes", "list", "keys", "text", "path", "id", "unknown", "link"],
+    ids=[
+        *("cut", "bit", "deep", "bytes", "list", "keys", "text", "path", "id", "unknown"),
+        *("num_rows", "no checksum", "fewer rows", "columns", "other rows", "link"),
+    ],
 )
 def test_a_bad_manifest_is_a_missing_cell(
     harm: Callable[[Path], None],
@@ -231,6 +264,20 @@ def test_a_bad_manifest_is_a_missing_cell(
     assert place.read_bytes() == content
     after = collect(database, lake).studies[0]
     assert (after.cells, after.missing, after.damaged) == (1, {}, [])
+
+
+def test_damaged_rows_whose_manifest_fits_are_refused_until_they_are_moved(
+    lake: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]
+) -> None:
+    cell, rows = a_cell(lake)
+    damaged(lake / "cells" / f"{cell}.json")
+    with pytest.raises(InputError, match=f"{rows.name}: cannot be read: ") as refused:
+        collect(database, lake)
+    assert "move the file out of the lake" in refused.value.hint
+    assert stored(database)["cell"] == []
+    rows.rename(lake.parent / "aside")
+    report = collect(database, lake).studies[0]
+    assert (report.cells, report.missing) == (len(swept["cell"]) - 1, {shard_of(lake, cell): 1})
 
 
 def test_a_shard_writes_a_cut_manifest_again_before_any_collect(lake: Path) -> None:
@@ -255,7 +302,8 @@ def test_a_lake_of_format_1_is_collected(
     lake: Path, database: Path, swept: dict[str, list[tuple[Any, ...]]]
 ) -> None:
     for place in (*lake.glob("*.json"), *lake.glob("studies/*"), *lake.glob("cells/*")):
-        edited(place, **({"format_version": 1} if place.name == "lake.json" else {}))
+        version = {"format_version": 1} if place.name == "lake.json" else {}
+        edited(place, is_format_1=True, **version)
     assert collect(database, lake).studies[0].missing == {}
     assert stored(database) == swept
 
@@ -337,7 +385,7 @@ def test_a_study_with_a_stored_profile_is_refused(tmp_path: Path) -> None:
         ("lake.json", "{}", "`format` is not"),
         ("lake.json", "[", "cannot be read"),
         ("lake.json", '{"format": "training-warehouse lake", "format_version": 9}', "9 is not one"),
-        ("studies/small.json", '{"definition": {}, "file": "a"}', "is no study"),
+        ("studies/small.json", '{"definition": {}, "file": "a"}', "has no `checksum`"),
         ("studies/small.json", "[]", "is no JSON object"),
         ("studies/small.json", '{"definition": {}, "file": "a", "checksum": ""}', "`checksum`"),
     ],
@@ -350,6 +398,63 @@ def test_damaged_small_files_are_named(
     with pytest.raises(InputError, match=reason) as caught:
         collect(database, lake)
     assert str(place) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda place: place.write_text("[]"),
+        lambda place: edited(place, definition={}),
+        lambda place: edited(place, definition=with_a_fault(place)),
+    ],
+    ids=["text", "no study", "refused"],
+)
+def test_a_bad_study_leaves_the_others_to_collect(
+    harm: Callable[[Path], None],
+    lake: Path,
+    database: Path,
+    swept: dict[str, list[tuple[Any, ...]]],
+) -> None:
+    small = lake / "studies" / "small.json"
+    bad = small.with_name("another.json")
+    definition = {**json.loads(small.read_text())["definition"], "name": "another"}
+    shutil.copy(small, bad)
+    edited(bad, definition=definition)
+    harm(bad)
+    report = collect(database, lake)
+    assert [found.study for found in report.studies] == ["small"]
+    assert report.num_foreign_cells == 0
+    assert [str(bad) in reason for reason in report.refused] == [True]
+    assert stored(database) == swept
+
+
+def with_a_fault(place: Path) -> dict[str, Any]:
+    """Return the definition of a study with a value that an estimator refuses."""
+    definition: dict[str, Any] = json.loads(place.read_text())["definition"]
+    return {**definition, "spaces": [{**definition["spaces"][0], "model": ["no model"]}]}
+
+
+@pytest.mark.parametrize("is_a_stream", [False, True])
+def test_a_lake_is_collected_chunk_by_chunk(
+    is_a_stream: bool,
+    lake: Path,
+    database: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    swept: dict[str, list[tuple[Any, ...]]],
+) -> None:
+    cell, _ = a_cell(lake)
+    missing = (lake / "cells" / f"{cell}.json").rename(lake / "away")
+    if is_a_stream:
+        monkeypatch.setattr(planned, "MOST_LISTED", 0)
+    report = collect(database, lake).studies[0]
+    assert (report.cells, report.missing) == (len(swept["cell"]) - 1, {shard_of(lake, cell): 1})
+    missing = missing.rename(lake / "cells" / f"{cell}.json")
+    report = collect(database, lake).studies[0]
+    assert (report.cells, report.cells_before) == (1, len(swept["cell"]) - 1)
+    found = stored(database)
+    assert {name: sorted(rows, key=repr) for name, rows in found.items()} == {
+        name: sorted(rows, key=repr) for name, rows in swept.items()
+    }
 
 
 def test_cells_of_another_version_are_counted(
@@ -385,7 +490,8 @@ def test_a_full_disk_leaves_no_half_of_a_cell(
     cells = finished(place)
     assert cells
     sized = [sized for sized in plan(asked, packaged_catalog()).cells if sized[0].id in cells]
-    assert [Lake(place).fault_of("roofline", *one) for one in sized] == [None] * len(cells)
+    relation = get("roofline").relations[0]
+    assert [Lake(place).fault_of(relation, *one) for one in sized] == [None] * len(cells)
 
 
 def test_unfinished_files_of_ended_processes_are_removed_and_no_others(
@@ -510,7 +616,7 @@ def test_shards_that_start_at_once_make_one_lake(
 
     monkeypatch.setattr(Path, "iterdir", made_meanwhile)
     Lake(place).prepare()
-    assert len(Lake(place).studies()) == 1
+    assert Lake(place).studies() == ["small"]
 
 
 def test_files_of_others_are_no_cells(lake: Path) -> None:

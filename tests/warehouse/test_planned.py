@@ -218,6 +218,23 @@ def test_a_shard_counts_no_layouts_of_cells_of_others(monkeypatch: pytest.Monkey
     assert len(counted) <= 3 * 2 * 2, "one for each space, variant and shard"
 
 
+def test_a_shard_checks_parts_that_differ_in_one_axis_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    catalog, made = packaged_catalog(), []
+    cells = RooflineSearch.checked_cells
+
+    def noted(*arguments: Any) -> Any:
+        made.append(arguments)
+        return cells(*arguments)
+
+    monkeypatch.setattr(RooflineSearch, "checked_cells", noted)
+    asked = study(num_gpus=[8, 16, 32, 64, 128, 256, 512, 1024])
+    shards = [list(own_cells(asked, catalog, Shard(number, 2))) for number in (1, 2)]
+    assert [len(shard) for shard in shards] == [16, 16]
+    assert len(made) <= 2 * 2 * 2, "one for each accelerator, variant and shard"
+
+
 @pytest.mark.parametrize("of", [3, 100])
 @pytest.mark.parametrize(
     "name",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +15,8 @@ import duckdb
 import pytest
 
 from tests.shared import digest
+from warehouse.database import sandbox
+from warehouse.database.connection import open_for_read
 from warehouse.database.sandbox import Limits, select
 from warehouse.errors import DatabaseError, InputError, UsageError
 
@@ -313,6 +315,27 @@ def test_a_value_that_python_lacks_comes_as_text(
     rows: Callable[..., list[Any]], value: str, expected: object
 ) -> None:
     assert rows(f"select {value} as x, 1 as y") == [(expected, 1)]
+
+
+def test_a_query_with_dates_is_run_once(
+    rows: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def seen(number: int) -> int:
+        calls.append(number)
+        return number
+
+    @contextmanager
+    def counted(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+        with open_for_read(path) as connection:
+            connection.create_function("seen", seen, ["bigint"], "bigint", side_effects=True)
+            yield connection
+
+    monkeypatch.setattr(sandbox, "open_for_read", counted)
+    sql = "select 'infinity'::date as day, sum(seen(i)) as s from range(3) as r(i) group by day"
+    assert rows(sql) == [("infinity", 3)]
+    assert sorted(calls) == [0, 1, 2]
 
 
 def test_every_type_of_duckdb_can_be_read(rows: Callable[..., list[Any]]) -> None:

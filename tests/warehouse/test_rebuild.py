@@ -525,6 +525,33 @@ def test_the_file_makes_a_damaged_folder_again(stored: Path, place: int) -> None
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("place", "kept", "code"),
+    [
+        (0, ["one", "two", "new", "later"], 0),
+        (1, ["one", "two", "new", "later"], 0),
+        (5, ["one", "two", "later"], 4),
+        (7, ["one", "two", "new"], 4),
+    ],
+)
+def test_an_older_file_gives_the_facts_of_damaged_lines(
+    stored: Path, tmp_path: Path, place: int, kept: list[str], code: int
+) -> None:
+    backup = copied(stored, tmp_path / "backup.duckdb", with_facts=False)
+    store_profile(stored, "new")
+    store_profile(stored, "later")
+    shutil.copyfile(backup, stored)
+    edit_lines(folder_of(stored), flip(place))
+    found, _, err = call("rebuild", "--db", stored)
+    assert found == code, err
+    assert ("in its folder of facts line" in err) == bool(code)
+    assert facts_of(stored) == kept
+    assert sorted(profiles(stored)) == sorted(kept)
+    assert read_facts(folder_of(stored)).is_whole
+    store_profile(stored, "last")
+
+
+@pytest.mark.usefixtures("unchecked")
 def test_a_damaged_first_line_loses_no_fact(stored: Path) -> None:
     edit_lines(folder_of(stored), flip(0))
     stored.unlink()

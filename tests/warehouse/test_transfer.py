@@ -43,7 +43,7 @@ def test_an_excel_sheet_keeps_long_numbers_texts_and_gaps(
     empty_warehouse: Path, tmp_path: Path
 ) -> None:
     query = """
-        select 9007199254740993 as id, '=1+1' as text, 'nan'::double as gap, [1, 2] as list,
+        select 9007199254740993 as id, '=1+1' as text, null::double as gap, [1, 2] as list,
             timestamptz '2026-01-02 03:04:05+00' as moment, 0.1 as share
     """
     assert export_query(empty_warehouse, query, tmp_path / "rows.xlsx") == 1
@@ -73,6 +73,29 @@ def cells_of(sheet: Path) -> dict[str, str]:
     return found
 
 
+def test_a_sheet_has_numbers_that_are_not_finite_as_texts_among_numbers(
+    empty_warehouse: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows.xlsx"
+    warnings: list[str] = []
+    values = "('1.5', 1), ('nan', 2), ('-inf', 3), (null, 4), ('inf', 5)"
+    query = f"select x::double as x, x::float as y, n from (values {values}) as t(x, n) order by n"
+    export_query(empty_warehouse, query, out, warn=warnings.append)
+    cells = cells_of(out)
+    for column in "AB":
+        assert [cells.get(f"{column}{row}") for row in range(2, 7)] == [
+            *("1.5", "nan", "-inf", None, "inf")
+        ]
+    assert warnings == [f"{out}: NaN and infinities are texts among the numbers of `x`, `y`"]
+
+
+def test_a_sheet_keeps_times_of_a_day_and_dates(empty_warehouse: Path, tmp_path: Path) -> None:
+    query = "select time '12:00:00' as noon, date '2026-01-02' as day"
+    export_query(empty_warehouse, query, tmp_path / "rows.xlsx", warn=pytest.fail)
+    cells = cells_of(tmp_path / "rows.xlsx")
+    assert (float(cells["A2"]), float(cells["B2"])) == (0.5, 46024)
+
+
 def test_a_sheet_of_too_many_rows_is_refused(
     empty_warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +119,12 @@ def test_a_sheet_of_too_many_rows_is_refused(
         ("[max(interval '1 day')]", pl.List(pl.String()), ["1 day"], "varchar[]"),
         ("max('12:00:00+02'::timetz)", pl.String(), "12:00:00+02", "varchar"),
         ("max('101'::bit)", pl.String(), "101", "varchar"),
+        ("first(union_value(a := 1))", pl.String(), "1", "varchar"),
+        ("[first(union_value(a := 1))]", pl.List(pl.String()), ["1"], "varchar[]"),
+        (
+            "{a: sum(i), b: max(interval '1 day')}",
+            *(None, {"a": 3, "b": "1 day"}, 'struct("a" bigint, "b" varchar)'),
+        ),
     ],
 )
 def test_parquet_has_the_values_of_the_query(
@@ -128,8 +157,14 @@ SHEET_VALUES = {
     "12345678901234567890.1234567890::decimal(38, 10)": "12345678901234567890.1234567890",
     "9007199254740993::hugeint": "9007199254740993",
     "timestamp_ns '2026-01-02 03:04:05.123456789'": "2026-01-02 03:04:05.123456789",
+    f"{2**127 - 1}::hugeint": str(2**127 - 1),
     "date '1800-01-01'": "1800-01-01",
-    "timestamp '20000-01-01'": "+20000-01-01 00:00:00.000000",
+    "timestamp '1900-01-01'": "1900-01-01 00:00:00",
+    "timestamp '20000-01-01'": "20000-01-01 00:00:00",
+    "'infinity'::timestamp": "infinity",
+    "'-infinity'::date": "-infinity",
+    "time '24:00:00'": "24:00:00",
+    "time_ns '03:04:05.123456789'": "03:04:05.123456789",
 }
 """Values that Excel has no type for, or would change -> their texts."""
 
@@ -149,7 +184,6 @@ def test_an_excel_sheet_has_texts_of_what_it_cannot_hold(
     ("query", "said"),
     [
         ("select repeat('x', 40000) as text", "column `text` has a text of 40,000 characters"),
-        ("select 'infinity'::timestamp as t", "column `t` has a time that a frame cannot hold"),
         (f"select 1 as {'x' * 256}", "has a name of more than 255 characters"),
     ],
 )
@@ -187,7 +221,10 @@ def test_a_csv_says_which_columns_a_spreadsheet_would_run(
 ) -> None:
     out = tmp_path / "rows.csv"
     warnings: list[str] = []
-    query = f"select 'plain' as a, {literal(text)} as b, -1.5 as c, '-1e5' as d"
+    query = (
+        f"select 'plain' as a, {literal(text)} as b, -1.5 as c, '-1e5' as d, "
+        "interval '-1 year -3 days -1 second' as e, '-1 day' as f"
+    )
     export_query(empty_warehouse, query, out, warn=warnings.append)
     assert warnings == [
         f"{out}: texts in `b` begin as formulas do: import the CSV into a spreadsheet as text"
@@ -202,6 +239,15 @@ def test_json_has_ids_as_texts_on_request(empty_warehouse: Path, tmp_path: Path)
     assert json.loads(out.read_text("utf-8")) == [
         {"cell_id": "7", "big": "9007199254740993", "n": 5, "list": ["9007199254740993", 1]}
     ]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "xlsx", "md"])
+def test_ids_as_texts_are_refused_elsewhere(
+    empty_warehouse: Path, tmp_path: Path, ending: str
+) -> None:
+    with pytest.raises(UsageError, match="`--ids-as-text` is for JSON"):
+        export_query(empty_warehouse, "model", tmp_path / f"rows.{ending}", ids_as_text=True)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_query_without_rows_leaves_a_file_with_a_header(

@@ -6,16 +6,21 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from warehouse.database import holders as holders_of
 from warehouse.database.access import Access, accessing
-from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.connection import open_for_read, open_for_write, writing
 from warehouse.database.holders import holders, holders_in_words
 from warehouse.database.leftovers import remove_leftovers
+from warehouse.database.own_writers import no_writer_opens
+from warehouse.database.snapshot import Snapshots
 from warehouse.errors import DatabaseError, LockedError
 from warehouse.processes import age_seconds, command_of
 
@@ -152,3 +157,61 @@ def test_a_database_that_cannot_be_made_leaves_nothing(
         open_for_write(database)
     assert "free some disk space" in caught.value.hint
     assert list(database.parent.iterdir()) == []
+
+
+@pytest.fixture
+def written(made: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The connection of a thread that writes to the database."""
+    opened: Future[duckdb.DuckDBPyConnection] = Future()
+    end = threading.Event()
+
+    def write() -> None:
+        with writing(made) as connection:
+            opened.set_result(connection)
+            end.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    yield opened.result()
+    end.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.usefixtures("written")
+def test_a_second_writer_of_the_same_process_is_refused(made: Path, link: bool) -> None:
+    path = made
+    if link:
+        path = made.with_name("another.duckdb")
+        path.hardlink_to(made)
+    with pytest.raises(LockedError, match="another thread of this process, which writes to it"):
+        open_for_write(path)
+
+
+def test_a_second_writer_of_the_same_process_waits_for_the_first(
+    made: Path, written: duckdb.DuckDBPyConnection
+) -> None:
+    access = Access(write_seconds=60, say=lambda _: written.close())
+    with accessing(access), open_for_write(made) as connection:
+        assert connection.execute("select count(*) from study").fetchall() == [(0,)]
+
+
+def test_a_thread_does_not_wait_for_itself(made: Path) -> None:
+    said: list[str] = []
+    with writing(made), accessing(Access(write_seconds=60, say=said.append)):
+        with pytest.raises(DatabaseError, match="this thread has it open for writing") as caught:
+            open_for_write(made)
+        assert not isinstance(caught.value, LockedError)
+    assert said == []
+
+
+def test_no_writer_opens_before_the_first_has_closed_its_handles(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing one of them ends the locks of the process, those of a second writer too."""
+    found: list[bool] = []
+    monkeypatch.setattr(Snapshots, "close", lambda _: found.append(no_writer_opens().locked()))
+    with writing(made):
+        pass
+    assert found == [True]
+    assert not no_writer_opens().locked()

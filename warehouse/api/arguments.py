@@ -30,7 +30,11 @@ _AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
 
 
 def plain(value: Any) -> Any:
-    """Return numbers and arrays of numpy, also in lists, as those of Python; others unchanged."""
+    """Return numbers and arrays of numpy, also in collections, as those of Python; leave others."""
+    if isinstance(value, dict):
+        return {plain(key): plain(each) for key, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return {plain(each) for each in value}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.number | np.bool_ | np.ndarray) else value

@@ -140,7 +140,7 @@ class Warehouse(DatabaseFile):
         └─────────┘
         """
         with self._reading() as connection, explained(self.path):
-            return frame_of(_relation(connection, query, parameters))[0]
+            return frame_of(_relation(connection, query, parameters))
 
     def relation(self, query: str, /, **parameters: Any) -> DuckDBPyRelation:
         """Return a query as a DuckDB relation, which further queries can use.
@@ -203,7 +203,7 @@ class Warehouse(DatabaseFile):
                 Description(connection).find(name)  # refuses an unknown name, with similar ones
                 raise InputError(f"`{name}` is no table or view", "`warehouse schema` lists them")
             rows = "" if limit is None else f" limit {checked_value('limit', limit)}"
-            return frame_of(_relation(connection, f"from {quoted(found[0])}{rows}", {}))[0]
+            return frame_of(_relation(connection, f"from {quoted(found[0])}{rows}", {}))
 
     def rank(
         self,
@@ -861,7 +861,8 @@ class Warehouse(DatabaseFile):
         ----------
         statements
             One or more. Several are one transaction: if one fails, the database stays as it was.
-            Statements that begin or end transactions themselves are run as they are.
+            Statements that begin or end transactions themselves are run as they are. A transaction
+            that they leave open is rolled back and refused.
         **parameters
             Values of ``$name``. A polars frame is a table of that name.
 
@@ -999,17 +1000,33 @@ def _executed(
     for statement in statements:
         given = {name: values[name] for name in statement.named_parameters if name in values}
         found = connection.sql(statement.query, params=given or None)
-        rows = pl.DataFrame() if found is None else frame_of(found)[0]
+        rows = pl.DataFrame() if found is None else frame_of(found)
     if is_one_transaction:
         connection.commit()
+    elif _rolled_back(connection):
+        raise InputError(
+            "the last transaction is not committed: nothing of it is stored",
+            "add `commit` at the end, or leave out `begin`: all statements are one transaction",
+        )
     return rows
+
+
+def _rolled_back(connection: DuckDBPyConnection) -> bool:
+    """Roll back a transaction that is still open; return whether there was one."""
+    try:
+        connection.rollback()
+    except duckdb.TransactionException:
+        return False
+    return True
 
 
 def _registered(connection: DuckDBPyConnection, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Make frames tables of a connection; return the other values."""
     values = {}
     for name, value in parameters.items():
-        if isinstance(value, pl.DataFrame):
+        if isinstance(value, pl.LazyFrame):
+            connection.register(name, value.collect())
+        elif isinstance(value, pl.DataFrame):
             connection.register(name, value)
         else:
             values[name] = plain(value)

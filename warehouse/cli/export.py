@@ -55,7 +55,8 @@ def export(
     """
     from warehouse.errors import UsageError
 
-    if (query is None) == (facts is None) or (query is None) != (out is None):
+    is_half = (query is None) == (facts is None) or (query is None) != (out is None)
+    if is_half or (ids_as_text and query is None):
         raise UsageError(
             "give a view or a query with `--out`, or `--facts` alone",
             "warehouse export configuration_rank --out ranks.parquet",
@@ -71,7 +72,7 @@ def _export_query(db: Path, query: str, out: Path, *, force: bool, ids_as_text: 
     from warehouse.files import refuse_existing
     from warehouse.transfer.query_file import export_query, format_of
 
-    format_of(out)
+    format_of(out, ids_as_text=ids_as_text)
     refuse_existing(out, force=force)
     with working("writing the file"):
         rows = export_query(

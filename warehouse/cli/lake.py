@@ -263,7 +263,8 @@ def collect(
 
     Each cell is stored once, however often this runs. Each file is compared with its hash first.
     Shards with unfinished cells are named, with the command that runs them again on any machine
-    that sees the folder; the exit code is then 4.
+    that sees the folder, and so are damaged files of studies. All other cells are stored, and the
+    exit code is 4.
     """
     from warehouse.errors import CheckError
     from warehouse.lake.collect import collect as collect_lake
@@ -276,11 +277,16 @@ def collect(
             f"{count(report.num_foreign_cells, 'cell')} of {folder}: another version of an"
             " estimator evaluated them; they are left out"
         )
+    for reason in report.refused:
+        say(reason)
     missing = sum(sum(study.missing.values()) for study in report.studies)
-    if missing:
+    lacks = [f"lacks {count(missing, 'cell')}"] if missing else []
+    if report.refused:
+        lacks.append(f"has {count(len(report.refused), 'study file')} that cannot be used")
+    if lacks:
         raise CheckError(
-            f"{folder}: lacks {count(missing, 'cell')}; all others are stored",
-            "run the shards that are named above again, then `warehouse collect`",
+            f"{folder}: {' and '.join(lacks)}; all others are stored",
+            "do what the lines above say, then run `warehouse collect` again",
         )
 
 

@@ -189,8 +189,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _say(text: str) -> None:
     """Write a line to stderr, if anything can be written to it."""
+    from warehouse.limits import escaped
+
     with suppress(OSError):
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{escaped(text)}\n")
 
 
 def _not_text(arguments: Sequence[str]) -> str | None:

@@ -55,8 +55,8 @@ IdsAsText = Annotated[
     bool,
     typer.Option(
         "--ids-as-text",
-        help="Write ids and whole numbers beyond 2^53 as texts in JSON: jq and JavaScript round "
-        "such numbers.",
+        help="With JSON alone: write ids and whole numbers beyond 2^53 as texts, since jq and "
+        "JavaScript round such numbers.",
     ),
 ]
 
@@ -68,7 +68,8 @@ class Output:
     Raises
     ------
     UsageError
-        If `--json` contradicts `--format`, or neither says the format of a file.
+        If `--json` contradicts `--format`, neither says the format of a file, or ids are wanted
+        as texts in another format than JSON.
     InputError
         If no file can be written at `--out`.
     """
@@ -89,7 +90,13 @@ class Output:
             from warehouse.files import check_target
 
             check_target(self.out)
-            _ = self.form
+        if not self.is_json and self.ids_as_text:
+            from warehouse.errors import UsageError
+
+            raise UsageError(
+                f"`--ids-as-text` is for JSON, and the format is {self.form}",
+                "add --json, or leave it out: other formats keep every digit of an id",
+            )
 
     @property
     def form(self) -> Format:

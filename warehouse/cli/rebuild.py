@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from warehouse.cli.common import say
@@ -42,11 +41,6 @@ def rebuild(db: Database = DEFAULT_DATABASE) -> None:
         say(f"{report.kept_folder} is the former folder of facts, which was damaged or too old")
     if report.damage:
         say(f"warning: in its folder of facts {report.damage}")
-    if report.damage and report.kept is not None and not report.reason:
-        say(
-            "hint: take the facts of the former file with `warehouse export --facts FOLDER --db "
-            f"{shlex.quote(str(report.kept))}`, then `warehouse import FOLDER`"
-        )
     if lost := [*report.replayed.lost, *(["damaged facts"] if report.damage else [])]:
         raise CheckError(
             f"{db}: was made again without {' and '.join(lost)}",

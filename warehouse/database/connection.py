@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from warehouse.database.holders import duration, writer_in_words
 from warehouse.database.leftovers import remove_leftovers
 from warehouse.database.meta import is_stamped, last_fact, path_of
 from warehouse.database.new_file import create_missing
+from warehouse.database.own_writers import no_writer_opens, refuse_writer, register
 from warehouse.database.paths import file_of, refuse_missing
 from warehouse.database.snapshot import Snapshots, is_being_copied, is_published, snapshot_path
 from warehouse.errors import DatabaseError, LockedError
@@ -109,11 +110,13 @@ def writing(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     A snapshot has the state of the last checkpoint. The errors are those of `open_for_write`.
     """
     snapshots = Snapshots(path)
+    connection = open_for_write(path)
     try:
-        with open_for_write(path) as connection, snapshots:
+        with snapshots:
             yield connection
     finally:
-        snapshots.close()
+        with no_writer_opens(), closing(snapshots):  # which drops the locks of this process
+            connection.close()
 
 
 def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
@@ -203,6 +206,19 @@ def open_file(path: Path) -> duckdb.DuckDBPyConnection:
     return _connect(path, read_only=True)
 
 
+def _opened(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    file = file_of(path)
+    try:
+        with nullcontext() if read_only else no_writer_opens():
+            refuse_writer(file)
+            connection = duckdb.connect(str(file), read_only=read_only, config=CONFIG)
+            if not read_only:
+                register(file, connection)
+    except duckdb.Error as error:
+        raise database_error(error, path, is_opening=True) from error
+    return connection
+
+
 def _connect(
     path: Path, *, read_only: bool, takes_snapshot: bool = False
 ) -> duckdb.DuckDBPyConnection:
@@ -220,14 +236,12 @@ def _connect(
     is_said = False
     while True:
         try:
-            return duckdb.connect(str(file_of(path)), read_only=read_only, config=CONFIG)
-        except duckdb.Error as error:
-            found = database_error(error, path, is_opening=True)
+            return _opened(path, read_only=read_only)
+        except LockedError as error:
+            found = error
             now = time.monotonic()
             begun = now if begun is None else begun
             waited = now - begun
-            if not isinstance(found, LockedError):
-                raise found from error
             if takes_snapshot and waited >= access.read_seconds:
                 opened = _open_snapshot(path)
                 if opened is not None:
@@ -235,7 +249,7 @@ def _connect(
                 if limit and is_being_copied(path):
                     limit = max(limit, WRITER_SECONDS)
             if waited >= limit:
-                raise found from error
+                raise
         if not is_said and waited >= silent:
             access.say(f"{found.message}; waiting for it, {limit:g} s at most")
             is_said = True

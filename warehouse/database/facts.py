@@ -368,9 +368,29 @@ def append_entry(folder: Path, entry: Entry, outcome: str = OPEN) -> None:
     DatabaseError
         If the folder cannot be written.
     """
-    record = {name: value for name, value in entry.__dict__.items() if name != "outcome"}
+    record = {**_record(entry), "checksum": entry.checksum}
     with named_errors(folder):
         _append(folder, [record] if outcome == OPEN else [record, _outcome(entry, outcome)])
+
+
+def _record(entry: Entry) -> dict[str, Any]:
+    """Return what the checksum of an entry is of."""
+    left = ("checksum", "outcome")
+    return {name: value for name, value in entry.__dict__.items() if name not in left}
+
+
+def append_copies(folder: Path, facts: Facts, entries: Iterable[Entry]) -> None:
+    """Append entries of another folder, under the next numbers.
+
+    Configurations that are damaged are not copied: whoever needs them finds that they are gone.
+    """
+    first = len(read_facts(folder).entries) + 1
+    for number, entry in enumerate(entries, start=first):
+        if entry.inputs is not None:
+            with suppress(InputError):
+                flushed_digest(shutil.copyfile(facts.inputs_of(entry), inputs_path(folder, number)))
+        record = _record(replace(entry, number=number))
+        append_entry(folder, Entry(**record, checksum=_checksum(record)), entry.outcome)
 
 
 def append_outcome(folder: Path, entries: Iterable[Entry], outcome: str) -> None:

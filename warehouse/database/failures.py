@@ -73,6 +73,13 @@ def database_error(
             f"{path}: cannot be opened: {first}",
             f"let this user read and write it and its directory, or {ANOTHER}",
         )
+    return _failed(error, path, is_opening=is_opening)
+
+
+def _failed(error: duckdb.Error, path: Path, *, is_opening: bool) -> DatabaseError | InputError:
+    """Return DuckDB's error about what is in a file that it may read and write."""
+    said = str(error)
+    first = said.partition("\n")[0]
     if isinstance(error, duckdb.OutOfMemoryException):
         return DatabaseError(
             f"{path}: there is not enough memory: {first}",

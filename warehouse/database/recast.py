@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import polars
     from duckdb import DuckDBPyRelation
@@ -23,8 +24,8 @@ _TIMES = {
 }
 """Types with infinite values, which Python lacks."""
 
-TEXTS = frozenset({"varchar", "enum", "interval", "union", "variant"})
-"""Types whose values may be texts, or are texts in a CSV that may begin as a formula does."""
+TEXTS = frozenset({"varchar", "enum", "union", "variant"})
+"""Types whose values may be texts."""
 
 PYTHON: Mapping[str, str] = {
     **_ZONED,  # they need one more package
@@ -37,18 +38,30 @@ _NOT_IN_ARROW = (
     "uhugeint",  # Arrow has no such type: polars would read the largest as -1
 )
 
-FRAME: Mapping[str, str] = {
+_TIMES_OF_DAY = dict.fromkeys(("time", "time_ns"), _TEXT)
+"""Types with the value 24:00:00, which polars reads as null."""
+
+_FRAME = {
     **dict.fromkeys(_NOT_IN_ARROW, _TEXT),
     **dict.fromkeys(("timestamp_s", "timestamp_ms"), "timestamp"),
+    **_TIMES_OF_DAY,
 }
-"""The same of polars."""
+"""The same of polars. A column of times of day becomes one of times again, if all are below 24."""
 
 _NESTED = ("list", "array", "struct", "tuple", "map", "union")
 
-SHEET: Mapping[str, str] = {**FRAME, **PYTHON, **dict.fromkeys(_NESTED, _TEXT)}
+_SHEET = {**_FRAME, **PYTHON, **dict.fromkeys(_NESTED, _TEXT)}
 """The same of Excel."""
 
-_PARQUET = dict.fromkeys(("interval", "bit", "bignum", "variant", "time with time zone"), _TEXT)
+_EXACT = 2**53
+"""Excel keeps numbers as doubles: whole numbers above this would lose digits."""
+
+_SHEET_YEARS = (1901, 9999)
+"""Years that Excel counts right: its 1900 is a leap year."""
+
+_PARQUET = dict.fromkeys(
+    ("interval", "bit", "bignum", "variant", "union", "time with time zone"), _TEXT
+)
 
 PARQUET: Sequence[Mapping[str, str]] = [
     {**_PARQUET, "hugeint": whole, "uhugeint": whole}
@@ -92,35 +105,112 @@ def readable(statement: str, columns: Sequence[str], types: Sequence[Any]) -> st
     return f"select {', '.join(terms)} from query({literal(statement)})"
 
 
-def frame_of(
-    relation: DuckDBPyRelation, instead: Mapping[str, str] = FRAME
-) -> tuple[polars.DataFrame, list[str]]:
-    """Return the rows of a relation as a frame, and the columns that are texts in it instead.
+def frame_of(relation: DuckDBPyRelation) -> polars.DataFrame:
+    """Return the rows of a relation as a frame; types that polars lacks are texts.
 
     Raises
     ------
     InputError
-        If a date or time is infinite or too far away: polars fails when it reads such a value.
+        If polars cannot hold a value, such as an infinite date.
     """
     import polars as pl
 
-    changed, terms = _terms(relation.columns, relation.types, instead)
-    found: pl.DataFrame = (relation.project(", ".join(terms)) if changed else relation).pl()
-    for name, dtype in found.schema.items():
-        furthest = _FURTHEST.get(getattr(dtype, "time_unit", "day"))
-        if (
-            dtype in (pl.Date, pl.Datetime)
-            and not (found[name].to_physical().abs() <= furthest).all()
-        ):
+    found, _ = _read(relation, _FRAME, _TIMES_OF_DAY)
+    for place, column in enumerate(found):
+        unheld = _unheld(column)
+        if relation.types[place].id in _TIMES_OF_DAY and column.dtype == pl.String:
+            unheld = "a time", "24:00:00"
+        if unheld:
             raise InputError(
-                f"column `{name}` has a time that a frame cannot hold, such as infinity",
-                f"select it as a text: cast({quoted(name)} as varchar)",
+                f"column `{column.name}` has {unheld[0]} that a frame cannot hold, such as "
+                f"{unheld[1]}",
+                f"select it as a text: cast({quoted(relation.columns[place])} as varchar)",
             )
-    return found, [name for name, kind in changed.items() if _TEXT in kind]
+    return found
+
+
+def excel_frame(relation: DuckDBPyRelation) -> tuple[polars.DataFrame, list[str]]:
+    """Return the rows of a relation as a frame for Excel, and the columns that are texts instead.
+
+    Numbers that are not finite remain.
+    """
+    import polars as pl
+
+    kept = relation.materialize()
+    found, texts = _read(kept, _SHEET, ("time",))
+    others = [
+        place
+        for place, column in enumerate(found)
+        if _unheld(column) or _is_changed_by_excel(column)
+    ]
+    if others:
+        terms = [f"cast(#{place + 1} as {_TEXT}) as c{place}" for place in others]
+        for place, column in zip(others, kept.project(", ".join(terms)).pl(), strict=True):
+            found.replace_column(place, column.alias(found.columns[place]))
+    binary = [column.name for column in found if column.dtype == pl.Binary]
+    found = found.with_columns(pl.col(binary).bin.encode("hex"))
+    return found, [*texts, *(found.columns[place] for place in others), *binary]
+
+
+def _read(
+    relation: DuckDBPyRelation, instead: Mapping[str, str], times_of_day: Collection[str]
+) -> tuple[polars.DataFrame, list[str]]:
+    """Return rows as a frame that may have changed values, and the columns that are texts in it."""
+    changed, terms = _terms(relation.columns, relation.types, instead)
+    found = (relation.project(", ".join(terms)) if changed else relation).pl()
+    parsed = set()
+    for place, kind in enumerate(relation.types):
+        if kind.id in times_of_day:
+            column = found.to_series(place)
+            times = column.str.to_time("%H:%M:%S%.f", strict=False)
+            if times.null_count() == column.null_count():
+                found.replace_column(place, times)
+                parsed.add(relation.columns[place])
+    texts = [name for name, kind in changed.items() if _TEXT in kind and name not in parsed]
+    return found, texts
 
 
 _FURTHEST = {"day": 95 * 10**6, "us": 95 * 86_400 * 10**12, "ns": 2**63 - 2}
 """Unit -> the number of them from 1970 that polars reads: 260,000 years, or 292."""
+
+_LARGEST = 10**38 - 1
+"""Largest whole number that polars reads: a HUGEINT may have a digit more."""
+
+
+def _unheld(column: polars.Series) -> tuple[str, str] | None:
+    """Return a name of the values and an example, if polars fails on a value or changes it."""
+    import polars as pl
+
+    dtype = column.dtype
+    if isinstance(dtype, pl.Struct):
+        return next(filter(None, map(_unheld, column.struct.unnest())), None)
+    if isinstance(dtype, pl.Map):
+        return _unheld(column.map.entries())
+    if isinstance(dtype, pl.List | pl.Array):
+        return _unheld(column.explode())
+    if isinstance(dtype, pl.Decimal):
+        most, unheld = _LARGEST, ("a number", "one of 39 digits")
+    elif isinstance(dtype, pl.Date | pl.Datetime):
+        most, unheld = _FURTHEST[getattr(dtype, "time_unit", "day")], ("a time", "infinity")
+    else:
+        return None
+    return None if column.to_physical().is_between(-most, most).all() else unheld
+
+
+def _is_changed_by_excel(column: polars.Series) -> bool:
+    """Return whether a number has more digits than a double, or a date is outside of the years."""
+    import polars as pl
+
+    dtype = column.dtype
+    if isinstance(dtype, pl.Date | pl.Datetime):
+        return not column.dt.year().is_between(*_SHEET_YEARS).all()
+    if not dtype.is_integer() and not dtype.is_decimal():
+        return False
+    places = getattr(dtype, "scale", 0)
+    return any(
+        isinstance(end, int | Decimal) and abs(Decimal(end)).scaleb(places) > _EXACT
+        for end in (column.min(), column.max())
+    )
 
 
 def _terms(

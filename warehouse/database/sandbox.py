@@ -23,7 +23,7 @@ import duckdb
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.narrow import narrow_to_stored
-from warehouse.database.recast import SHEET, TEXTS, frame_of, readable, recast
+from warehouse.database.recast import TEXTS, excel_frame, readable, recast
 from warehouse.database.sql_text import literal
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -166,17 +166,16 @@ def select(
         statement = _locked(connection, sql)
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
         statement = timed(lambda: with_values(connection, statement))
-        # Run at once: a relation would give its types first, but DuckDB would plan it twice.
-        timed(lambda: connection.execute(statement))
-        described = connection.description or ()
-        columns = tuple(str(name) for name, *_ in described)
-        types = tuple(str(kind) for _, kind, *_ in described)
-        read = readable(statement, columns, [kind for _, kind, *_ in described])
-        if read != statement:
-            timed(lambda: connection.execute(read))
+        relation = timed(lambda: connection.sql(statement))  # its types, without its rows
+        columns, types = relation.columns, relation.types
+        timed(lambda: connection.execute(readable(statement, columns, types)))
         # Fetched before the result is returned: most failing queries fail here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
-        yield Result(columns, types, _blocks(connection, block, timed, counts_printing))
+        yield Result(
+            tuple(columns),
+            tuple(map(str, types)),
+            _blocks(connection, block, timed, counts_printing),
+        )
 
 
 def copy_to(
@@ -245,7 +244,7 @@ def sheet_of(
         statement = _locked(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             statement = timed(lambda: with_values(connection, statement))
-            return timed(lambda: frame_of(connection.sql(statement).limit(most_rows), SHEET))
+            return timed(lambda: excel_frame(connection.sql(statement).limit(most_rows)))
 
 
 def sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from warehouse.errors import InputError
 from warehouse.evaluate.frames import has_parts
-from warehouse.files import FORMULA, check_target, refuse_overwriting, written_whole
+from warehouse.files import check_target, refuse_overwriting, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -122,13 +122,6 @@ def write_results(frame: pl.DataFrame, out: Path) -> None:
             raise InputError(f"{out}: cannot be written: {error}", hint=hint) from None
 
 
-def formula_columns(frame: pl.DataFrame) -> list[str]:
-    """Return the columns with a text that a spreadsheet takes for a formula."""
-    texts = pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
-    found = frame.select(texts.str.contains(FORMULA).any())
-    return [name for name in found.columns if found[name].item()]
-
-
 def _read_csv(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
     header = _header(path)
     _refuse_other_first_lines(path, header, inputs)
@@ -179,12 +172,14 @@ def _header(path: Path) -> list[str]:
 
 def _refuse_other_first_lines(path: Path, header: list[str], inputs: Collection[str]) -> None:
     """Refuse a first line that is a comment, names the separator, or has another separator."""
-    if not set(header).isdisjoint(inputs):
-        return
-    if header[0].startswith("#") or header[0].lower().startswith("sep="):
-        kind = "a comment" if header[0].startswith("#") else "a remark for spreadsheets"
+    has_inputs = not set(header).isdisjoint(inputs)
+    is_comment = header[0].startswith("# " if has_inputs else "#")  # a column may be named `#run`
+    if is_comment or header[0].lower().startswith("sep="):
+        kind = "a comment" if is_comment else "a remark for spreadsheets"
         hint = "remove the lines above the header: the first line must name the columns"
         raise InputError(f"{path}: line 1 is {kind}: {header[0]}", hint=hint)
+    if has_inputs:
+        return
     for separator, words in SEPARATORS.items():
         names = {name.strip().strip('"') for name in header[0].split(separator)}
         if len(header) == 1 and len(names) > 1 and not names.isdisjoint(inputs):

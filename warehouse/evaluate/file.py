@@ -16,7 +16,6 @@ from warehouse.errors import InputError
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import (
     check_paths,
-    formula_columns,
     read_configs,
     write_results,
 )
@@ -30,7 +29,7 @@ from warehouse.evaluate.inputs import (
     resolve_rows,
     source_spellings,
 )
-from warehouse.files import formula_warning
+from warehouse.files import formula_columns, formula_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -141,8 +140,10 @@ def evaluate_file(
         called=str(configs),
     )
     write_results(evaluated, out)
-    if out.suffix.lower() == ".csv" and (formulas := formula_columns(evaluated)):
-        warn(f"{out}: {formula_warning(formulas)}")
+    if out.suffix.lower() == ".csv":
+        texts = evaluated.select(pl.col(pl.String, pl.Categorical, pl.Enum))
+        if formulas := formula_columns((column.name, column.unique()) for column in texts):
+            warn(f"{out}: {formula_warning(formulas)}")
     return replace(report, seconds=time.perf_counter() - started)
 
 

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import writing
 from warehouse.database.pieces import BATCH_ROWS
-from warehouse.database.record_batches import schema_of
-from warehouse.database.sink import DuckDBSink, commit_groups
+from warehouse.database.sink import DuckDBSink, commit_groups, transaction
 from warehouse.errors import InputError
 from warehouse.lake.folder import Lake
 from warehouse.lake.names import Shard
-from warehouse.lake.shard import own_cells, relation_of
-from warehouse.sweep.planned import plan
-from warehouse.sweep.record import register_study
-from warehouse.sweep.runner import COMMIT_ROWS
+from warehouse.lake.shard import own_cells
+from warehouse.sweep.planned import Stream, planned
+from warehouse.sweep.record import begin_study, end_study, register_study
+from warehouse.sweep.runner import COMMIT_ROWS, Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Cell, Estimator, Relation
+    from estimators.contract import Cell, Relation
     from warehouse.studies.study import Study
-
-    Sized = Sequence[tuple[Cell, int]]
+    from warehouse.sweep.planned import Asked, Sized
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Collected:
     missing
         Shards that have unfinished cells, each with their number.
     damaged
-        Files that changed after they were written; their cells count as missing.
+        Files that are not as their shard writes them; their cells count as missing.
     """
 
     study: str
@@ -66,36 +64,67 @@ class CollectReport:
     ----------
     num_foreign_cells
         Cells that another version of an estimator evaluated.
+    refused
+        Why files of other studies are refused: their cells stay in the lake.
     """
 
     studies: list[Collected]
     num_foreign_cells: int
+    refused: list[str]
 
 
 def collect(database: Path, folder: Path) -> CollectReport:
     """Store every finished cell of a lake in a database, once each.
 
-    A file that changed after it was written is set aside: the next run of its shard evaluates the
-    cell again. Unfinished files of ended processes are removed. Nothing else in the lake changes.
+    A cell whose files are not as its shard writes them is set aside: the next run of the shard
+    evaluates it again. Unfinished files of ended processes are removed. Nothing else in the lake
+    changes. A study of many cells is read as a stream.
 
     Raises
     ------
     InputError
-        If the folder is no lake, has no study, or a cell of it is not as this package has it.
+        If the folder is no lake, has no study, or none that this package accepts.
     DatabaseError
         If the database cannot be opened for writing.
     """
     lake = Lake(folder)
     lake.check()
     lake.remove_abandoned()
-    studies = lake.studies()
-    if not studies:
-        raise InputError(f"{folder}: has no study", "start one with `warehouse sweep --lake`")
-    planned = [(study, plan(study, packaged_catalog()).cells) for study in studies]
+    refused: list[InputError] = []
+    studies = _studies(lake, refused)
+    first = next(studies, None)
+    if first is None:
+        raise (
+            refused[0]
+            if refused
+            else InputError(f"{folder}: has no study", "start one with `warehouse sweep --lake`")
+        )
+    unasked = lake.cells()
     with writing(database) as connection:
-        done = [_collect_study(connection, lake, study, cells) for study, cells in planned]
-    known = {cell.id for _, cells in planned for cell, _ in cells}
-    return CollectReport(done, len(lake.cells() - known))
+        done = [
+            _collect_study(connection, lake, *found, unasked)
+            for found in itertools.chain([first], studies)
+        ]
+    foreign = 0 if refused else len(unasked)  # a study that cannot be read has cells as well
+    return CollectReport(done, foreign, [str(error) for error in refused])
+
+
+def _studies(lake: Lake, refused: list[InputError]) -> Iterator[tuple[Study, Asked]]:
+    """Yield the studies of a lake with their cells; add the errors of others to `refused`."""
+    for name in lake.studies():
+        try:
+            study = lake.study(name)
+        except InputError as error:
+            refused.append(error)
+            continue
+        try:
+            asked = planned(study, packaged_catalog())
+            if isinstance(asked, Stream):
+                asked.check()
+        except InputError as error:
+            refused.append(InputError(f"{lake.study_place(name)}: {error.message}", error.hint))
+            continue
+        yield study, asked
 
 
 def missing_shards(lake: Lake, study: Study, missing: set[int]) -> dict[Shard, int]:
@@ -118,64 +147,85 @@ def missing_shards(lake: Lake, study: Study, missing: set[int]) -> dict[Shard, i
 
 
 def _collect_study(
-    connection: DuckDBPyConnection, lake: Lake, study: Study, cells: Sized
+    connection: DuckDBPyConnection, lake: Lake, study: Study, asked: Asked, unasked: set[int]
 ) -> Collected:
-    estimator = get(study.estimator)
-    sink = DuckDBSink(connection)
-    stored, finished = sink.stored(), lake.cells()
-    register_study(connection, study, cells)
-    new = [(cell, rows) for cell, rows in cells if cell.id not in stored and cell.id in finished]
-    sound, damaged = _sound(lake, estimator, new)
+    """Store the finished cells of a study, and remove its cells from `unasked`."""
+    estimator, sink = asked.estimator, DuckDBSink(connection)
+    if isinstance(asked, Stream):
+        size = asked.size(())
+        begin_study(connection, study, size.cells, size.rows)
+    else:
+        register_study(connection, study, asked.cells)
+    missing = Missing(asked, sink, connection, study.name)
+    cells = rows = rows_lacking = 0
+    lacking: set[int] = set()
+    damaged: list[str] = []
+
+    def sound(relation: Relation) -> Iterator[tuple[Cell, int]]:
+        """Yield the cells whose files are intact."""
+        nonlocal rows_lacking
+        for cell, count in missing.of(relation):
+            fault = lake.fault_of(relation, cell, count) if cell.id in unasked else None
+            if fault is None and cell.id in unasked:
+                yield cell, count
+                continue
+            lacking.add(cell.id)
+            rows_lacking += count
+            if fault is not None:
+                damaged.append(f"{fault}{_set_aside(lake, cell)}")
+
     for relation in estimator.relations:
-        own = [(cell, rows) for cell, rows in sound if cell.relation == relation.name]
-        for group in commit_groups(own, COMMIT_ROWS):
-            sink.store(estimator, relation, group, _batches(lake, estimator, relation, group))
+        for group in commit_groups(sound(relation), COMMIT_ROWS):
+            with transaction(connection):
+                missing.record()
+                sink.store(estimator, relation, group, _batches(lake, relation, group))
             connection.execute("checkpoint")  # for readers: a snapshot has no log
-    lacking = {cell.id for cell, _ in cells} - stored - {cell.id for cell, _ in sound}
+            cells += len(group)
+            rows += sum(count for _, count in group)
+    missing.record()
+    if isinstance(asked, Stream):
+        end_study(connection, study.name, missing.seen, rows + rows_lacking + missing.rows_before)
+    unasked.difference_update(missing.seen.ids().tolist())
     return Collected(
         study.name,
-        cells=len(sound),
-        rows=sum(rows for _, rows in sound),
-        cells_before=sum(cell.id in stored for cell, _ in cells),
+        cells=cells,
+        rows=rows,
+        cells_before=missing.cells_before,
         missing=missing_shards(lake, study, lacking),
         damaged=damaged,
     )
 
 
-def _sound(lake: Lake, estimator: Estimator, cells: Sized) -> tuple[Sized, list[str]]:
-    """Return the cells whose files are intact; set the other files aside."""
-    tables = {relation.name: relation.table for relation in estimator.relations}
-    sound, damaged = [], []
-    for cell, rows in cells:
-        fault = lake.fault_of(tables[cell.relation], cell, rows)
-        if fault is None:
-            sound.append((cell, rows))
-        else:
-            lake.set_aside(cell.id)
-            damaged.append(fault)
-    return sound, damaged
+def _set_aside(lake: Lake, cell: Cell) -> str:
+    """Mark a damaged cell as missing; return why that fails, to follow its fault."""
+    try:
+        lake.set_aside(cell.id)
+    except InputError as error:
+        return f"; {error.message}"
+    return ""
 
 
-def _batches(
-    lake: Lake, estimator: Estimator, relation: Relation, cells: Sized
-) -> Iterator[pa.RecordBatch]:
+def _batches(lake: Lake, relation: Relation, cells: Sized) -> Iterator[pa.RecordBatch]:
     """Yield the rows of cells in batches as long as those of a sweep."""
-    schema = schema_of(relation)
     waiting: list[pa.RecordBatch] = []
     for cell, _ in cells:
-        assert relation_of(estimator, cell) is relation
-        place = lake.rows_place(relation.table, cell)
-        with pq.ParquetFile(place) as file:
-            if not file.schema_arrow.equals(schema):
-                raise InputError(
-                    f"{place}: its columns are not those of table {relation.table}",
-                    "run the shards and `collect` with one version of the package",
-                )
-            for batch in file.iter_batches(batch_size=BATCH_ROWS):
-                waiting.append(batch)
-                while sum(map(len, waiting)) >= BATCH_ROWS:
-                    whole = pa.concat_batches(waiting)
-                    yield whole.slice(0, BATCH_ROWS)
-                    waiting = [whole.slice(BATCH_ROWS)]
+        for batch in _rows(lake.rows_place(relation.table, cell)):
+            waiting.append(batch)
+            while sum(map(len, waiting)) >= BATCH_ROWS:
+                whole = pa.concat_batches(waiting)
+                yield whole.slice(0, BATCH_ROWS)
+                waiting = [whole.slice(BATCH_ROWS)]
     if sum(map(len, waiting)):
         yield pa.concat_batches(waiting)
+
+
+def _rows(place: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file whose bytes are those that were written."""
+    try:
+        with pq.ParquetFile(place) as file:
+            yield from file.iter_batches(batch_size=BATCH_ROWS)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(
+            f"{place}: cannot be read: {getattr(error, 'strerror', None) or error}",
+            "move the file out of the lake, and collect again: the cell then counts as missing",
+        ) from None

@@ -22,11 +22,16 @@ import time
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from estimators.contract import variant_name
 from estimators.registry import get
+from warehouse.database.record_batches import schema_of
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.files import digest_of
 from warehouse.lake.names import read_shard
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from estimators.contract import Cell, Estimator
+    from estimators.contract import Cell, Estimator, Relation
     from warehouse.lake.names import Shard
     from warehouse.studies.study import Study
 
@@ -62,6 +67,13 @@ _LONGEST_NAME = 255
 
 _NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 """The partition of NULL, as Hive, Spark, DuckDB and Arrow have it."""
+
+
+_AGAIN = "run the shard again"
+
+_SWEEP_AGAIN = (
+    "move this file away and run `warehouse sweep` with the study's file: it writes it again"
+)
 
 
 @dataclass(frozen=True)
@@ -146,7 +158,7 @@ class Lake:
         if document.get("format") != FORMAT:
             raise InputError(f'{place}: `format` is not "{FORMAT}"', another)
         version = document.get("format_version")
-        if not isinstance(version, int) or version > FORMAT_VERSION:
+        if type(version) is not int or version > FORMAT_VERSION:
             raise InputError(
                 f"{place}: `format_version` {version!r} is not one that this package reads",
                 "upgrade with `pip install --upgrade training-warehouse`",
@@ -162,7 +174,7 @@ class Lake:
         InputError
             If its name is too long.
         """
-        more = len(partial_name(self._study_place(study.name))) - _LONGEST_NAME
+        more = len(partial_name(self.study_place(study.name))) - _LONGEST_NAME
         if more > 0:
             raise InputError(
                 f"{study.file}: `name` {shown(study.name)} is too long: files of the lake have"
@@ -178,10 +190,10 @@ class Lake:
         InputError
             If the lake has another study of that name, or cannot be written.
         """
-        place = self._study_place(study.name)
+        place = self.study_place(study.name)
         document = {"file": study.file, "definition": study.definition}
         if place.exists():
-            known = _read_json(place, _SWEEP_AGAIN).get("definition")
+            known = self._read(place, _SWEEP_AGAIN).get("definition")
             if known != json.loads(json.dumps(study.definition)):
                 raise InputError(
                     f'{self.folder}: `study` "{study.name}": the lake has another of that name',
@@ -191,19 +203,13 @@ class Lake:
         with _writing(place):
             _write_json(place, document)
 
-    def studies(self) -> list[Study]:
-        """Return the studies of the lake, by name.
-
-        Raises
-        ------
-        InputError
-            If a file of one is damaged.
-        """
-        return [self.study(unquote(path.stem)) for path in sorted(self._parts("studies", "*.json"))]
+    def studies(self) -> list[str]:
+        """Return the names of the lake's studies, in order."""
+        return [unquote(path.stem) for path in sorted(self._parts("studies", "*.json"))]
 
     def has_study(self, name: str) -> bool:
         """Return whether the lake has a study of this name."""
-        return self._study_place(name).is_file()
+        return self.study_place(name).is_file()
 
     def study(self, name: str) -> Study:
         """Return one study.
@@ -213,10 +219,10 @@ class Lake:
         InputError
             If the lake has none of that name, or its file is damaged.
         """
-        place = self._study_place(name)
+        place = self.study_place(name)
         if not place.exists():
             raise InputError(f'{self.folder}: has no `study` "{name}"')
-        document = _read_json(place, _SWEEP_AGAIN)
+        document = self._read(place, _SWEEP_AGAIN)
         try:
             found = study_of_definition(document["definition"], document["file"])
             get(found.estimator)
@@ -263,7 +269,7 @@ class Lake:
             If it is damaged.
         """
         place = self._manifest_place(cell_id)
-        document = _read_json(place)
+        document = self._read(place)
         types = {field.name: _TYPES[str(field.type)] for field in fields(Manifest)}
         wrong = document.keys() ^ types.keys() or {
             name for name, kind in types.items() if type(document[name]) is not kind
@@ -302,41 +308,35 @@ class Lake:
         )
         _write_json(self._manifest_place(cell.id), asdict(manifest))
 
-    def fault_of(self, table: str, cell: Cell, num_rows: int) -> str | None:
-        """Return how the files of a cell differ from what was written; None if they do not.
+    def fault_of(self, relation: Relation, cell: Cell, num_rows: int) -> str | None:
+        """Return how the files of a cell differ from what its shard writes; None if they do not.
 
-        Raises
-        ------
-        InputError
-            If the files are intact and have another number of rows than `num_rows`.
+        Parameters
+        ----------
+        num_rows
+            The number of its layouts, as this package counts them.
         """
-        rows = self.rows_place(table, cell)
+        place, rows = self._manifest_place(cell.id), self.rows_place(relation.table, cell)
         try:
             manifest = self.manifest(cell.id)
-        except InputError as error:
-            return error.message
-        place = self._manifest_place(cell.id)
-        named = (manifest.cell_id, manifest.estimator, manifest.relation, manifest.file)
-        expected = rows.relative_to(self.folder).as_posix()
-        if named != (cell.id, cell.estimator, cell.relation, expected):
-            return f"{place}: is the manifest of another cell or file"
-        try:
             if place.is_symlink() or rows.is_symlink():
                 return f"{rows}: the file or its manifest is a symbolic link"
+            named = (manifest.cell_id, manifest.estimator, manifest.relation, manifest.file)
+            expected = rows.relative_to(self.folder).as_posix()
+            if named != (cell.id, cell.estimator, cell.relation, expected):
+                return f"{place}: is the manifest of another cell or file"
+            if manifest.num_rows != num_rows:
+                return f"{place}: has {manifest.num_rows:,} rows, and the cell {num_rows:,}"
             size = rows.stat().st_size
             if size != manifest.num_bytes:
                 return f"{rows}: has {size:,} bytes, and {manifest.num_bytes:,} were written"
             if digest_of(rows) != manifest.sha256:
                 return f"{rows}: its bytes are not those that were written"
-        except OSError as error:
-            return f"{rows}: {error.strerror or error}"
-        if manifest.num_rows != num_rows:
-            raise InputError(
-                f"{rows}: has {manifest.num_rows:,} rows, and this package counts"
-                f" {num_rows:,} layouts",
-                "run the shards and `collect` with one version of the package",
-            )
-        return None
+            return _fault_of_rows(rows, relation, cell, num_rows)
+        except InputError as error:
+            return error.message
+        except (OSError, pa.ArrowException) as error:
+            return f"{rows}: cannot be read: {getattr(error, 'strerror', None) or error}"
 
     def remove_abandoned(self) -> None:
         """Remove unfinished files of ended processes.
@@ -364,7 +364,17 @@ class Lake:
         with _writing(place):
             place.replace(place.with_name(place.name + DAMAGED))
 
-    def _study_place(self, name: str) -> Path:
+    def _read(self, place: Path, remedy: str = _AGAIN) -> dict[str, Any]:
+        """Return the content of a small file, with the checksum that the lake's format asks for."""
+        return _read_json(place, remedy, needs_checksum=self._has_checksums)
+
+    @cached_property
+    def _has_checksums(self) -> bool:
+        """Whether each file has a checksum; those of format 1 have none."""
+        return _read_json(self.folder / "lake.json", _AGAIN).get("format_version") != 1
+
+    def study_place(self, name: str) -> Path:
+        """Return where the file of a study is."""
         return self.folder / "studies" / f"{quote(name, safe=' ')}.json"
 
     def _manifest_place(self, cell_id: int) -> Path:
@@ -374,12 +384,6 @@ class Lake:
         with suppress(FileNotFoundError):
             yield from (self.folder / part).glob(pattern)
 
-
-_AGAIN = "run the shard again"
-
-_SWEEP_AGAIN = (
-    "move this file away and run `warehouse sweep` with the study's file: it writes it again"
-)
 
 _CHECKSUM = "checksum"
 """Key of a small file with the hash of its other keys; files of format 1 have none."""
@@ -448,7 +452,30 @@ def _checksum(document: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read_json(place: Path, remedy: str = _AGAIN) -> dict[str, Any]:
+def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -> str | None:
+    """Return how a Parquet file says that it differs from the rows of a cell.
+
+    Its bytes are those that were written: no page is decoded.
+
+    Raises
+    ------
+    pyarrow.ArrowException, OSError
+        If it is damaged.
+    """
+    with pq.ParquetFile(place) as file:
+        if not file.schema_arrow.equals(schema_of(relation)):
+            return f"{place}: its columns are not those of table {relation.table}"
+        found, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
+        if found.num_rows != num_rows:
+            return f"{place}: has {found.num_rows:,} rows, and the cell {num_rows:,}"
+        for group in range(found.num_row_groups):
+            ids = found.row_group(group).column(column).statistics
+            if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
+                return f"{place}: has rows of another cell"
+    return None
+
+
+def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dict[str, Any]:
     """Return the content of a small file without its checksum."""
     try:
         document = json.loads(place.read_text(encoding="utf-8"))
@@ -456,6 +483,8 @@ def _read_json(place: Path, remedy: str = _AGAIN) -> dict[str, Any]:
         raise InputError(f"{place}: cannot be read: {error}", remedy) from None
     if not isinstance(document, dict):
         raise InputError(f"{place}: is no JSON object", remedy)
+    if needs_checksum and _CHECKSUM not in document:
+        raise InputError(f"{place}: has no `{_CHECKSUM}`", remedy)
     if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
         raise InputError(f"{place}: its `{_CHECKSUM}` does not fit its content", remedy)
     return document

@@ -107,10 +107,9 @@ def run_shard(
     estimator = get(asked.estimator)
     catalog = asked.defined.added_to(packaged_catalog())
     lake.begin_shard(study, shard)
-    finished = lake.cells()
     cells = rows = before = 0
     for cell in own_cells(asked, catalog, shard):
-        if cell.id in finished and lake.has(cell):
+        if lake.has(cell):
             before += 1
             continue
         try:

@@ -11,6 +11,8 @@ import duckdb
 
 from warehouse.database.connection import open_file, open_for_write
 from warehouse.database.facts import (
+    WITHDRAWN,
+    append_copies,
     folder_of,
     free_name,
     is_folder,
@@ -21,7 +23,7 @@ from warehouse.database.facts import (
 from warehouse.database.failures import database_error
 from warehouse.database.file_format import CONFIG
 from warehouse.database.leftovers import REBUILT
-from warehouse.database.meta import read_meta
+from warehouse.database.meta import last_fact, read_meta
 from warehouse.database.paths import file_of, is_database
 from warehouse.database.recording import (
     adopt,
@@ -96,11 +98,16 @@ class _Former:
         Has it attached, which keeps writers out; None: it is gone or cannot be opened.
     reason
         Why it cannot be opened.
+    missing
+        Its contents that no fact has, in words.
+    damage
+        Parts of its folder that are lost, in words.
     """
 
     connection: DuckDBPyConnection | None = None
     reason: str = ""
     missing: list[str] = field(default_factory=list)
+    damage: str = ""
 
 
 def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
@@ -150,7 +157,7 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
         replayed,
         tuple(copied),
         tuple(former.missing),
-        facts.damage if facts.missing or set(facts.damaged) - {1} else "",
+        facts.damage if facts.missing or set(facts.damaged) - {1} else former.damage,
         former.reason,
         kept,
         kept_folder,
@@ -232,17 +239,7 @@ def _facts(database: Path, former: _Former) -> Iterator[Facts]:
     with ExitStack() as stack:
         if connection is not None:
             try:
-                if facts is not None and (
-                    lacking_facts(connection, database, facts) or is_intact(connection, facts)
-                ):
-                    settle_by(connection, facts)
-                    facts = read_facts(folder)
-                else:
-                    with ExitStack() as made:
-                        new = made.enter_context(new_folder(folder))
-                        write_facts(connection, new)
-                        facts = read_facts(new)
-                        stack.push(made.pop_all())
+                facts = _compared(connection, database, facts, former, stack)
             except duckdb.Error as error:
                 if facts is None:
                     raise database_error(error, database) from error
@@ -250,6 +247,33 @@ def _facts(database: Path, former: _Former) -> Iterator[Facts]:
         if facts is None:
             raise _without_facts(database, former.reason)
         yield facts
+
+
+def _compared(
+    connection: DuckDBPyConnection,
+    database: Path,
+    facts: Facts | None,
+    former: _Former,
+    stack: ExitStack,
+) -> Facts:
+    """Return the facts of a folder that is whole; otherwise those of the file, and later ones."""
+    lacking = [] if facts is None else lacking_facts(connection, database, facts)
+    if facts is not None and facts.is_whole and (lacking or is_intact(connection, facts)):
+        settle_by(connection, facts)
+        return read_facts(facts.folder)
+    with ExitStack() as made:
+        new = made.enter_context(new_folder(folder_of(database)))
+        write_facts(connection, new)
+        if facts is not None and lacking:
+            _, number, _ = last_fact(connection)
+            later = [e for e in facts.entries if e.number > number and e.outcome != WITHDRAWN]
+            append_copies(new, facts, later)
+            # an entry that the file has takes two lines, with its outcome
+            is_lost = len({*facts.damaged} - {1}) > 2 * len(facts.missing)
+            if is_lost or any(each > number for each in facts.missing):
+                former.damage = facts.damage
+        stack.push(made.pop_all())
+    return read_facts(new)
 
 
 def _without_facts(database: Path, reason: str) -> DatabaseError:

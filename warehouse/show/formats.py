@@ -6,13 +6,12 @@ Rows are written in blocks, so that a result of any size needs bounded memory.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO
 
-from warehouse.files import FORMULA, formula_warning
+from warehouse.files import formula_columns, formula_warning
 from warehouse.show.values import Blocks, is_numeric, json_value, printable, shown, with_text_ids
 
 if TYPE_CHECKING:
@@ -129,21 +128,13 @@ def _write_csv(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> list[s
     # By hand, as the csv module cannot tell NULL (nothing) from an empty text (""). Quoting follows
     # RFC 4180, but lines end in a bare line feed, which shell tools expect.
     stream.write(",".join(map(_csv, columns)) + "\n")
-    formulas = dict.fromkeys(columns, False)
+    formulas: set[str] = set()
     for block in blocks:
         cells = list(zip(*block, strict=True))
-        for name, values in zip(columns, cells, strict=True):
-            formulas[name] = formulas[name] or _has_formula(values)
+        formulas.update(formula_columns(zip(columns, cells, strict=True)))
         rows = zip(*map(_csv_column, cells), strict=True)
         stream.writelines(",".join(row) + "\n" for row in rows)
-    return [name for name, is_found in formulas.items() if is_found]
-
-
-def _has_formula(values: Sequence[Any]) -> bool:
-    if str not in set(map(type, values)):
-        return False
-    texts = {value for value in values if type(value) is str}
-    return any(re.search(FORMULA, text) for text in texts)
+    return [name for name in columns if name in formulas]
 
 
 def _csv_column(values: Sequence[Any]) -> Iterable[str]:

@@ -5,15 +5,17 @@ The cells of a stream are made again at each iteration, so that few of them are 
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from estimators.contract import (
+    Array,
     Catalog,
     Cell,
     EmptySpaceError,
@@ -49,6 +51,9 @@ Sized = Sequence[tuple[Cell, int]]
 """Cells, each with its number of rows."""
 
 Axes = dict[str, tuple["Scalar", ...]]
+
+Groups = dict[str, list[tuple["Scalar", ...]]]
+"""Values of each axis, cut in groups: one group of each axis is a part of a space."""
 
 OnChecked = Callable[[int, int], None]
 """Called with the number of checked combinations, and of all."""
@@ -307,20 +312,22 @@ def _dealt(
     and each deal is in the opposite direction of the last, so that all get as many large ones.
     """
     cut = [_cut(estimator, space, of) for space in spaces]
-    every = [(index, place) for index, parts in enumerate(cut) for place in range(len(parts))]
-    every.sort(key=lambda at: _size_of(cut[at[0]][at[1]]), reverse=True)
-    own: list[tuple[int, int]] = []
-    for start in range(0, len(every), of):
-        turn = start + (number - 1 if start // of % 2 == 0 else of - number)
-        own += every[turn : turn + 1]
-    dealt: list[list[Space]] = [[] for _ in spaces]
-    for index, place in sorted(own):
-        dealt[index].append({**spaces[index], **cut[index][place]})
+    sizes = [_sizes(groups) for groups in cut]
+    order = np.argsort(-np.concatenate(sizes), kind="stable")
+    deals = np.arange(-(-len(order) // of))
+    turns = deals * of + np.where(deals % 2 == 0, number - 1, of - number)
+    own = np.sort(order[turns[turns < len(order)]])
+    dealt: list[list[Space]] = []
+    first = 0
+    for space, groups, of_parts in zip(spaces, cut, sizes, strict=True):
+        places = own[(own >= first) & (own < first + len(of_parts))] - first
+        first += len(of_parts)
+        dealt.append([{**space, **axes} for axes in _joined(groups, places.tolist())])
     return dealt
 
 
-def _cut(estimator: Estimator, space: Space, of: int) -> list[Axes]:
-    """Return the problem values of a space in parts, enough for a deal to `of` parts.
+def _cut(estimator: Estimator, space: Space, of: int) -> Groups:
+    """Return the problem values of a space in groups, whose product has enough parts for a deal.
 
     Values of which one cell has all, such as some sizes of clusters, stay together.
     """
@@ -328,9 +335,7 @@ def _cut(estimator: Estimator, space: Space, of: int) -> list[Axes]:
     problem = {n: values for n, values in _of_cells(estimator, space).items() if n in columns}
     independent: frozenset[str] = getattr(estimator, "independent", frozenset())
     parts = _combinations(problem)
-    groups: dict[str, list[tuple[Scalar, ...]]] = {
-        name: [(value,) for value in values] for name, values in problem.items()
-    }
+    groups: Groups = {name: [(value,) for value in values] for name, values in problem.items()}
     for name in sorted(problem, key=lambda n: (n not in independent, len(problem[n]))):
         values = problem[name]
         together = min(parts // (_LEAST_DEALT * of), len(values))
@@ -338,16 +343,50 @@ def _cut(estimator: Estimator, space: Space, of: int) -> list[Axes]:
             number_of_groups = -(-len(values) // together)
             groups[name] = [values[start::number_of_groups] for start in range(number_of_groups)]
             parts = parts // len(values) * number_of_groups
-    return [dict(zip(groups, part, strict=True)) for part in itertools.product(*groups.values())]
+    return groups
 
 
-def _size_of(part: Axes) -> tuple[float, str]:
-    """Return a key that sorts parts of spaces by their numbers, such as those of GPUs."""
-    sums = (
-        sum(float(value) for value in values if isinstance(value, int | float) and value > 0)
-        for values in part.values()
-    )
-    return math.prod(number for number in sums if number), repr(part)
+def _sizes(groups: Groups) -> Array:
+    """Return a size of each part: the product of its numbers, such as those of GPUs."""
+    sizes = np.ones(1)
+    for of_axis in groups.values():
+        sums = [
+            sum(float(value) for value in values if isinstance(value, int | float) and value > 0)
+            for values in of_axis
+        ]
+        sizes = np.multiply.outer(sizes, [number or 1.0 for number in sums]).ravel()
+    return sizes
+
+
+def _joined(groups: Groups, places: Sequence[int]) -> list[Axes]:
+    """Return parts as few spaces: parts that differ in the values of one axis are joined.
+
+    A search checks all combinations of a space at once.
+    """
+    lengths = [len(of_axis) for of_axis in groups.values()]
+    joined: list[tuple[tuple[int, ...], ...]]
+    joined = [tuple((at,) for at in _digits(place, lengths)) for place in places]
+    for axis in reversed(range(len(lengths))):
+        found: dict[Any, list[int]] = {}
+        for part in joined:
+            found.setdefault((part[:axis], part[axis + 1 :]), []).extend(part[axis])
+        joined = [(*before, tuple(own), *after) for (before, after), own in found.items()]
+    return [
+        {
+            name: tuple(value for at in own for value in of_axis[at])
+            for (name, of_axis), own in zip(groups.items(), part, strict=True)
+        }
+        for part in joined
+    ]
+
+
+def _digits(place: int, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Return the place on each axis of a part of a product, the last axis fastest."""
+    digits = []
+    for length in reversed(lengths):
+        place, digit = divmod(place, length)
+        digits.append(digit)
+    return tuple(reversed(digits))
 
 
 def _cells_of_variants(

@@ -168,7 +168,7 @@ def run_study(
             begin_study(connection, study, size.cells, size.rows)
         else:
             register_study(connection, study, asked.cells)
-        missing = _Missing(asked, sink, connection, study.name, force=force)
+        missing = Missing(asked, sink, connection, study.name, force=force)
         rows = 0
         if size.missing_cells or isinstance(asked, Stream):
             progress = Progress(
@@ -220,7 +220,7 @@ def _all_stored(database: Path, study: Study, asked: Asked) -> tuple[int, int] |
         return (len(seen), rows) if is_recorded(connection, study, seen, rows) else None
 
 
-class _Missing:
+class Missing:
     """Iterates over the cells of a study that are not stored, and counts the others.
 
     Attributes
@@ -238,7 +238,7 @@ class _Missing:
         connection: DuckDBPyConnection,
         study: str,
         *,
-        force: bool,
+        force: bool = False,
     ) -> None:
         self._asked = asked
         self._sink = sink
@@ -305,7 +305,7 @@ def rate_of_trial(asked: Plan) -> Rate:
             rates = []
             for group in groups:
                 part = Plan(asked.estimator, group, asked.catalog)
-                missing = _Missing(part, DuckDBSink(connection), connection, "trial", force=False)
+                missing = Missing(part, DuckDBSink(connection), connection, "trial")
                 rates.append(_timed(connection, part, missing, tracker, workers=1)[1])
     *_, small, large = [rates[0], *rates]
     rows, fewer = _rows(groups[-1]), _rows(groups[max(len(groups) - 2, 0)])
@@ -318,7 +318,7 @@ def rate_of_trial(asked: Plan) -> Rate:
 def _timed(
     connection: DuckDBPyConnection,
     asked: Asked,
-    missing: _Missing,
+    missing: Missing,
     tracker: _Tracker,
     workers: int,
     *,
@@ -334,7 +334,7 @@ def _timed(
 def _sweep(
     connection: DuckDBPyConnection,
     asked: Asked,
-    missing: _Missing,
+    missing: Missing,
     tracker: _Tracker,
     workers: int,
     *,

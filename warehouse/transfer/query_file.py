@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -14,7 +13,7 @@ from warehouse.database.recast import PARQUET
 from warehouse.database.sandbox import Copied, Limits, copy_to, select, sheet_of
 from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import InputError, UsageError
-from warehouse.files import FORMULA, check_target, formula_warning, written_whole
+from warehouse.files import check_target, formula_columns, formula_warning, written_whole
 from warehouse.show.formats import Format, write
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ LIMITS = Limits(seconds=86_400)
 SHEET_ROWS = 1_048_575
 """Rows of an Excel sheet below its header (Excel specifications and limits, Microsoft)."""
 
-_EXACT = 2**53
-"""Excel keeps numbers as doubles: whole numbers above this would lose digits."""
-
 
 class FileFormat(StrEnum):
     """The formats, by the ending of the file."""
@@ -44,21 +40,27 @@ class FileFormat(StrEnum):
     MARKDOWN = ".md"
 
 
-def format_of(out: Path) -> FileFormat:
+def format_of(out: Path, *, ids_as_text: bool = False) -> FileFormat:
     """Return the format that the ending of `out` names.
 
     Raises
     ------
     UsageError
-        If it names none.
+        If it names none, or one in which ids are no texts.
     """
     try:
-        return FileFormat(out.suffix.lower())
+        form = FileFormat(out.suffix.lower())
     except ValueError:
         raise UsageError(
             f"`--out` {out} does not say which format to write",
             f"end it in {', '.join(FileFormat)}",
         ) from None
+    if ids_as_text and form is not FileFormat.JSON:
+        raise UsageError(
+            f"`--ids-as-text` is for JSON, and `--out` is {out}",
+            "leave it out: this format keeps every digit of an id",
+        )
+    return form
 
 
 def export_query(
@@ -86,13 +88,13 @@ def export_query(
     Raises
     ------
     UsageError
-        If the ending names no format.
+        If the ending names no format, or ids are wanted as texts in another than JSON.
     InputError
         If the query is refused, the file cannot be written, or Excel cannot hold the rows.
     DatabaseError
         If the database is missing, locked or damaged.
     """
-    form = format_of(out)
+    form = format_of(out, ids_as_text=ids_as_text)
     check_target(out)
     sql = f"from {quoted(query)}" if query.isidentifier() else query
     with written_whole(out) as partial:
@@ -135,7 +137,12 @@ def _copied(
 
 def _say_changed(out: Path, changed: Mapping[str, str], warn: Callable[[str], None]) -> None:
     """Name the columns that are not of their own type; whole numbers are whole in any type."""
-    names = [f"`{name}` as {kind}" for name, kind in changed.items() if "bigint" not in kind]
+    said = ("varchar", "decimal(38, 0)")
+    names = [
+        f"`{name}` as {kind}"
+        for name, kind in changed.items()
+        if any(part in kind for part in said)
+    ]
     if names:
         warn(
             f"{out}: columns whose type the format lacks are written as others: {', '.join(names)}"
@@ -150,8 +157,8 @@ def _formula_columns(path: Path, places: Sequence[int]) -> list[str]:
 
     lines = pl.scan_csv(path, infer_schema=False, glob=False)
     names = [lines.collect_schema().names()[place] for place in places]
-    found = lines.select(pl.col(names).str.contains(FORMULA).any()).collect(engine="streaming")
-    return [name for name in names if found[name].item()]
+    texts = lines.select(pl.col(names).unique().implode()).collect(engine="streaming")
+    return formula_columns(zip(names, texts.row(0), strict=True))
 
 
 def _write_text(
@@ -194,14 +201,21 @@ def _write_sheet(
             f"{out}: Excel files need the package xlsxwriter",
             "install it with `pip install 'training-warehouse[excel]'`, or export CSV",
         ) from None
+    import polars as pl
+
     _refuse_names(frame.columns, out)
-    found = frame.with_columns(_held(series) for series in frame)
-    _refuse_long_texts(found, out)
-    changed = [name for name in frame.columns if found.schema[name] != frame.schema[name]]
-    _say_changed(out, dict.fromkeys([*texts, *changed], "varchar"), warn)
+    _refuse_long_texts(frame, out)
+    _say_changed(out, dict.fromkeys(texts, "varchar"), warn)
+    floats = pl.selectors.float()
     with partial.open("wb") as file, xlsxwriter.Workbook(file, _WORKBOOK) as book:
-        found.write_excel(book, "rows", autofit=frame.height < _FITTED)
+        finite = frame.with_columns(pl.when(floats.is_finite()).then(floats))
+        finite.write_excel(book, _SHEET, autofit=frame.height < _FITTED)
+        if odd := _write_odd(frame, book.get_worksheet_by_name(_SHEET)):
+            warn(f"{out}: NaN and infinities are texts among the numbers of {', '.join(odd)}")
     return frame.height
+
+
+_SHEET = "rows"
 
 
 _WORKBOOK = {"strings_to_formulas": False, "strings_to_urls": False, "strings_to_numbers": False}
@@ -213,8 +227,6 @@ _FITTED = 10_000
 _SHEET_COLUMNS, _CELL_LENGTH, _NAME_LENGTH = 16_384, 32_767, 255
 """Columns of a sheet, characters of a cell and of the name of a table's column (Excel
 specifications and limits, Microsoft)."""
-
-_SHEET_YEARS = (1900, 9999)
 
 
 def _refuse_names(names: Sequence[str], out: Path) -> None:
@@ -241,26 +253,13 @@ def _refuse_long_texts(frame: polars.DataFrame, out: Path) -> None:
             )
 
 
-def _held(column: polars.Series) -> polars.Series:
-    """Return a column as Excel can hold it; texts in place of what it would change."""
-    import polars as pl
-
-    kind = column.dtype
-    if kind == pl.Binary:
-        return column.bin.encode("hex")
-    if kind.is_float():
-        return column.set(~column.is_finite(), None)
-    if (kind.is_integer() or kind.is_decimal()) and _is_beyond(column):
-        return column.cast(pl.String)
-    if kind in (pl.Date, pl.Datetime) and not column.dt.year().is_between(*_SHEET_YEARS).all():
-        return column.cast(pl.String)
-    return column
-
-
-def _is_beyond(column: polars.Series) -> bool:
-    """Return whether a number of a column has more digits than a double."""
-    places = getattr(column.dtype, "scale", 0)
-    return any(
-        isinstance(end, int | Decimal) and abs(Decimal(end)).scaleb(places) > _EXACT
-        for end in (column.min(), column.max())
-    )
+def _write_odd(frame: polars.DataFrame, sheet: Any) -> list[str]:
+    """Write numbers that are not finite as texts in their cells; return their columns."""
+    odd = []
+    for place, column in enumerate(frame):
+        rows = (~column.is_finite()).arg_true() if column.dtype.is_float() else ()
+        if len(rows):
+            odd.append(f"`{column.name}`")
+        for row in rows:
+            sheet.write_string(row + 1, place, str(column[row]))
+    return odd

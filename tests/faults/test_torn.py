@@ -1,0 +1,73 @@
+"""Torn writes of one command, and the library that stops it at each of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.test_campaign import ROOT, campaign
+from tests.faults.torn import PAGE
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not (shutil.which("cc") or shutil.which("gcc")),
+    reason="torn writes need a C compiler and Linux",
+)
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from tests.faults.torn import KILL, Recorder, watched
+
+folder, wanted = Path(sys.argv[1]), int(sys.argv[2])
+for name in ("files", "blocks"):
+    (folder / name).mkdir()
+recorder = Recorder(folder / "files", folder / "blocks")
+
+def work():
+    file = os.open(folder / "files" / "some.duckdb", os.O_RDWR | os.O_CREAT)
+    for value in (1, 2):
+        os.pwrite(file, bytes([value]) * 20_000, 0)
+
+def at(moment):
+    num_bytes = recorder.at(moment)
+    is_reached = recorder.faults[-1].number == 2 and moment.done == wanted
+    return KILL if is_reached else num_bytes
+
+ended = watched(work, folder / "files", at)
+content = (folder / "files" / "some.duckdb").read_bytes()
+print(ended.signal, content.count(2), recorder.keep() == recorder.faults[-1].kept)
+"""
+"""Writes a file twice, and is killed when so many bytes of the second write are done."""
+
+
+def python(script: str, *arguments: object, **variables: str) -> list[str]:
+    """Run a script; return the words that it prints."""
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=ROOT,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+
+
+@pytest.mark.parametrize("num_bytes", [0, PAGE, 20_000])
+def test_a_kill_leaves_the_files_that_are_judged(tmp_path: Path, num_bytes: int) -> None:
+    script = "from tests.faults.torn import library; print(library())"
+    [library] = python(script, TORN_FOLDER=str(tmp_path))
+    said = python(SCRIPT, tmp_path, num_bytes, LD_PRELOAD=library)
+    assert said == ["9", str(num_bytes), "True"]
+
+
+@pytest.mark.long
+def test_torn_writes_of_drop_lose_no_committed_row(tmp_path: Path) -> None:
+    trials = campaign(tmp_path / "out", *("--fault", "torn", "--phase", "drop", "--trials", 6))
+    assert len(trials) == 6
+    assert all(trial["is_hit"] and ", in force" in trial["said"] for trial in trials)
+    assert not any(trial["lost"] for trial in trials)
