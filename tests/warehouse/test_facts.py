@@ -377,7 +377,7 @@ def largest_file(num_bytes: int) -> Iterator[None]:
 def test_a_full_disk_stores_nothing_and_leaves_no_half_line(stored: Path, room: int) -> None:
     path = folder_of(stored) / ENTRIES
     before = digest(path)
-    with largest_file(len(before) + room), pytest.raises(DatabaseError) as refused:
+    with largest_file(path.stat().st_size + room), pytest.raises(DatabaseError) as refused:
         store_profile(stored, "new")
     assert "there is no space left for it" in refused.value.message
     assert digest(path) == before
