@@ -11,9 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -572,12 +576,77 @@ def test_the_end_of_a_block_closes_no_connection_of_another_thread(writer: Wareh
         with writer:
             pass
         assert connection.execute("select 1").fetchall() == [(1,)]
-    with writer, writer._reading() as connection:
-        with ThreadPoolExecutor(1) as pool:
+
+
+def test_threads_read_and_write_in_turn(writer: Warehouse) -> None:
+    writer.execute("create table own (a int)")
+
+    def write(number: int) -> bool:
+        return writer.execute("insert into own values ($n); from own", n=number).height > 0
+
+    def read(number: int) -> bool:
+        if number % 2:
+            return writer.evaluate("training_step", pl.DataFrame([LAYOUT])).height == 1
+        with writer:
+            return writer.sql("from own").height <= 20 and writer.view("model").height > 0
+
+    def plan(number: int) -> bool:
+        return writer.plan(**{**FLAGSHIP, "num_gpus": 8, "top": number % 2 + 1}).num_gpus == 8
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(ask, n) for n in range(20) for ask in (write, read)]
+        done += [pool.submit(plan, n) for n in range(2)]
+        assert all(each.result() for each in done)
+    assert sorted(writer.sql("from own")["a"]) == list(range(20))
+
+
+def test_a_writer_waits_for_a_call_that_reads(writer: Warehouse) -> None:
+    waits = threading.Event()
+    alone = writer._turns.alone
+
+    def waiting() -> AbstractContextManager[None]:
+        waits.set()
+        return alone()
+
+    with ThreadPoolExecutor(1) as pool:
+        with writer, writer._reading() as connection, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer._turns, "alone", waiting)
             written = pool.submit(writer.execute, "create table mine (a int)")
-        with pytest.raises(DatabaseError, match="this process has it open in another mode"):
-            written.result()
-        assert connection.execute("select 1").fetchall() == [(1,)]
+            assert waits.wait(60)
+            assert not written.done()
+            assert connection.execute("select 1").fetchall() == [(1,)]
+        assert written.result().is_empty()
+    assert writer.sql("from mine").is_empty()
+
+
+def test_a_writer_waits_for_a_relation_that_a_thread_reads(
+    writer: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, waits = threading.Event(), threading.Event()
+
+    def told(number: int) -> int:
+        reads.set()
+        assert waits.wait(60)
+        return number
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: waits.set())
+    monkeypatch.setattr("warehouse.api.database_file.time", clock)
+    with ThreadPoolExecutor(1) as pool, writer:
+        writer._of_thread().create_function("told", told, [int], int)
+        rows = pool.submit(writer.relation("select told(1)").fetchall)
+        assert reads.wait(60)
+        assert writer.execute("create table mine (a int)").is_empty()
+        assert rows.result() == [(1,)]
+
+
+def test_a_relation_ends_when_a_method_writes(writer: Warehouse) -> None:
+    with writer:
+        models = writer.relation("from model")
+        assert models.fetchall()
+        writer.execute("create table mine (a int)")
+        with pytest.raises(duckdb.Error, match="losed"):
+            models.fetchall()
+        assert writer.relation("from mine").fetchall() == []
 
 
 def test_a_missing_database_is_an_error_unless_it_may_be_made(tmp_path: Path) -> None:

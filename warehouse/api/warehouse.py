@@ -173,7 +173,7 @@ class Warehouse(DatabaseFile):
                 "a relation needs the file to stay open",
                 f"ask for it inside `with Warehouse({str(self.path)!r}) as warehouse:`",
             )
-        with self._explained(), explained(self.path):
+        with self._asking(), explained(self.path):
             return _relation(self._of_thread(), query, parameters)
 
     def view(self, name: str, limit: int | None = None) -> pl.DataFrame:
@@ -524,7 +524,7 @@ class Warehouse(DatabaseFile):
         >>> again["step_seconds"].round(6).equals(best["step_seconds"].round(6))
         True
         """
-        with self._explained():
+        with self._asking():
             chosen = registry.get(estimator)
             grain = find_relation(chosen, relation)
             called, rows = "frame", frame
@@ -593,7 +593,7 @@ class Warehouse(DatabaseFile):
         ...               tensor_parallel=7).is_admitted
         False
         """
-        with self._explained():
+        with self._asking():
             query, found = asked_why(
                 *(self.path, as_pairs(layout)),
                 estimator=estimator,
@@ -641,7 +641,7 @@ class Warehouse(DatabaseFile):
         >>> low < found.step_seconds < high
         True
         """
-        with self._explained():
+        with self._asking():
             found = asked_explanation(
                 *(self.path, as_pairs(configuration)),
                 best=best,
@@ -772,7 +772,7 @@ class Warehouse(DatabaseFile):
             carbon=[str(each) for each in several(carbon)],
             **numbers,
         )
-        with self._explained(), kept_open(self.path):
+        with self._asking(may_write=self.writable), kept_open(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
             run, stages = asked_stages(options, self.path, top)
             store = partial(self._store, allow_large=allow_large)
@@ -842,7 +842,7 @@ class Warehouse(DatabaseFile):
         >>> report.rows > 0, report.cells_before
         (True, 0)
         """
-        with self._explained(), self._writing("sweep"):
+        with self._writing("sweep"):
             asked = asked_study(study, self.path, variant, None, profile)
             found = estimate(asked, self.path, force=force)
             if not allow_large:
@@ -892,7 +892,6 @@ class Warehouse(DatabaseFile):
         5000000.0
         """
         with (
-            self._explained(),
             self._writing("execute"),
             open_for_write(self.path) as connection,
             explained(self.path),
@@ -964,7 +963,7 @@ class Warehouse(DatabaseFile):
         [2.0]
         """
         source = Path(frame) if isinstance(frame, str | Path) else given_frame(frame)
-        with self._explained(), self._writing("measure"):
+        with self._writing("measure"):
             found = measure_runs(
                 *(self.path, source, name),
                 estimator=estimator,
