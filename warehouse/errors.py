@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from warehouse.limits import escaped
+
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Refusal
 
@@ -34,9 +36,8 @@ class WarehouseError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = escaped(message), escaped(hint)
+        super().__init__(self.message, self.hint)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message

@@ -96,7 +96,10 @@ def plain_number(column: Column, text: object) -> str:
     return f"write {number:.15g}{f', in {column.unit}' if column.unit else ''}"
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+CONTROL = r"[\x00-\x1f\x7f-\x9f]"
+"""A control character, as a pattern."""
+
+_CONTROL = re.compile(CONTROL)
 
 LINE_MARKS = "\t\n\r"
 """Control characters of texts with several lines."""

@@ -15,6 +15,7 @@ import duckdb
 
 from estimators.contract import RefusedError
 from warehouse import settings
+from warehouse.api.arguments import refuse_control_characters
 from warehouse.api.turns import Turns
 from warehouse.database.access import access_for, accessing, current
 from warehouse.database.connection import open_for_read
@@ -22,6 +23,7 @@ from warehouse.database.failures import database_error
 from warehouse.database.paths import is_address
 from warehouse.errors import InputError, UsageError
 from warehouse.files import refused_place, working_directory
+from warehouse.limits import escaped
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,6 +56,7 @@ class DatabaseFile:
         writable: bool = False,
         wait: float | None = None,
     ) -> None:
+        refuse_control_characters({"path": path})
         given = Path(path) if path is not None else settings.database()
         # once: a later change of the working directory must not lead to another file
         is_whole = given.is_absolute() or is_address(given)
@@ -169,7 +172,7 @@ class DatabaseFile:
 
     def _access(self) -> AbstractContextManager[None]:
         """Return a block in which the file is opened as this warehouse says."""
-        return accessing(access_for(self.wait, writes=self.writable, say=_warn))
+        return accessing(access_for(self.wait, writes=self.writable, say=warn))
 
 
 def _is_busy(connection: DuckDBPyConnection) -> bool:
@@ -181,5 +184,6 @@ def _is_busy(connection: DuckDBPyConnection) -> bool:
     return False
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)
+def warn(text: str) -> None:
+    """Say a remark to the user."""
+    warnings.warn(escaped(text), UserWarning, stacklevel=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,10 +19,11 @@ from warehouse.api.arguments import (
     cost_options,
     given_values,
     plain,
+    refuse_control_characters,
     refuse_unknown,
     several,
 )
-from warehouse.api.database_file import DatabaseFile
+from warehouse.api.database_file import DatabaseFile, warn
 from warehouse.api.given_frame import Rows, given_frame
 from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
 from warehouse.api.tables import frame_of_rows
@@ -196,6 +196,7 @@ class Warehouse(DatabaseFile):
         >>> warehouse.view("configuration_rank", limit=3).height
         3
         """
+        refuse_control_characters(locals())
         with self._reading() as connection, explained(self.path):
             query = "select table_name from information_schema.tables where lower(table_name) = ?"
             found = connection.execute(query, [usual_name(checked_query(name))]).fetchone()
@@ -267,6 +268,7 @@ class Warehouse(DatabaseFile):
         >>> best["step_seconds"].is_sorted()
         True
         """
+        refuse_control_characters(locals())
         refuse_unknown(self.rank, unknown)
         asked = given_values(
             model=model,
@@ -362,6 +364,7 @@ class Warehouse(DatabaseFile):
         >>> costs["lowest_cost_usd"].min() == 2 * costs["lowest_gpu_hours"].min()
         True
         """
+        refuse_control_characters(locals())
         refuse_unknown(self.cost, unknown)
         options = cost_options(
             *(goodput, pue),
@@ -441,6 +444,7 @@ class Warehouse(DatabaseFile):
         >>> energies["kg_co2e_per_kwh"].unique().to_list()
         [0.1]
         """
+        refuse_control_characters(locals())
         refuse_unknown(self.energy, unknown)
         options = cost_options(
             *(goodput, pue),
@@ -524,6 +528,7 @@ class Warehouse(DatabaseFile):
         >>> again["step_seconds"].round(6).equals(best["step_seconds"].round(6))
         True
         """
+        refuse_control_characters(locals())
         with self._asking():
             chosen = registry.get(estimator)
             grain = find_relation(chosen, relation)
@@ -540,11 +545,11 @@ class Warehouse(DatabaseFile):
                 relation=grain,
                 keep_valid=keep_valid,
                 with_interval=interval,
-                warn=_warn,
+                warn=warn,
                 called=called,
             )
         if report.refusals:
-            _warn(str(InputError.from_refusals(report.refusals, called)))
+            warn(str(InputError.from_refusals(report.refusals, called)))
         return evaluated
 
     def why(
@@ -593,6 +598,7 @@ class Warehouse(DatabaseFile):
         ...               tensor_parallel=7).is_admitted
         False
         """
+        refuse_control_characters(locals())
         with self._asking():
             query, found = asked_why(
                 *(self.path, as_pairs(layout)),
@@ -641,6 +647,7 @@ class Warehouse(DatabaseFile):
         >>> low < found.step_seconds < high
         True
         """
+        refuse_control_characters(locals())
         with self._asking():
             found = asked_explanation(
                 *(self.path, as_pairs(configuration)),
@@ -738,6 +745,7 @@ class Warehouse(DatabaseFile):
         >>> low < run.training_seconds < high
         True
         """
+        refuse_control_characters(locals())
         numbers = given_values(
             tokens=tokens,
             num_gpus=num_gpus,
@@ -842,6 +850,7 @@ class Warehouse(DatabaseFile):
         >>> report.rows > 0, report.cells_before
         (True, 0)
         """
+        refuse_control_characters(locals())
         with self._writing("sweep"):
             asked = asked_study(study, self.path, variant, None, profile)
             found = estimate(asked, self.path, force=force)
@@ -891,6 +900,7 @@ class Warehouse(DatabaseFile):
         >>> own.sql("select usd from budget join model using (model)").item()
         5000000.0
         """
+        checked_query(statements)  # before the file is opened
         with (
             self._writing("execute"),
             open_for_write(self.path) as connection,
@@ -962,6 +972,7 @@ class Warehouse(DatabaseFile):
         >>> compared["measured_step_seconds"].to_list()
         [2.0]
         """
+        refuse_control_characters(locals())
         source = Path(frame) if isinstance(frame, str | Path) else given_frame(frame)
         with self._writing("measure"):
             found = measure_runs(
@@ -970,7 +981,7 @@ class Warehouse(DatabaseFile):
                 replaces=replace,
                 profile=profile,
                 catalog=catalog,
-                warn=_warn,
+                warn=warn,
             )
         return frame_of_rows(found.columns, found.rows)
 
@@ -989,7 +1000,7 @@ def _executed(
     connection: DuckDBPyConnection, text: str, parameters: Mapping[str, Any]
 ) -> pl.DataFrame:
     """Run statements, several as one transaction; return the rows of the last one."""
-    statements = connection.extract_statements(checked_query(text))
+    statements = connection.extract_statements(text)
     kinds = {statement.type for statement in statements}
     is_one_transaction = len(statements) > 1 and duckdb.StatementType.TRANSACTION not in kinds
     values = _registered(connection, parameters)
@@ -1035,9 +1046,5 @@ def _registered(connection: DuckDBPyConnection, parameters: Mapping[str, Any]) -
 def _run_frame(found: RunTable) -> pl.DataFrame:
     """Return runs as a frame; warn of those left out."""
     for reason, number in found.left_out.items():
-        _warn(f"left out, {reason}: {number:,} runs")
+        warn(f"left out, {reason}: {number:,} runs")
     return frame_of_rows(found.columns, found.rows)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)
