@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
-
-from warehouse.limits import escaped
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Refusal
@@ -20,6 +19,9 @@ LONGEST_HINT = 300
 
 LONGEST_MESSAGE = 5000
 """Characters of a message that is shown."""
+
+CONTROL = r"[\x00-\x1f\x7f-\x9f]"
+"""A control character, as a pattern."""
 
 
 class WarehouseError(Exception):
@@ -84,6 +86,11 @@ class InputError(WarehouseError):
         if len(refusals) > len(shown):
             lines.append(f"... and {len(refusals) - len(shown):,} more")
         return cls("\n".join(lines), shared)
+
+
+def escaped(text: str) -> str:
+    """Escape the control characters of a message, which may quote a file; lines stay lines."""
+    return re.sub(CONTROL, lambda mark: mark[0] if mark[0] in "\n\t" else repr(mark[0])[1:-1], text)
 
 
 def shortened(text: str, longest: int) -> str:

@@ -21,9 +21,8 @@ from warehouse.database.access import access_for, accessing, current
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.paths import is_address
-from warehouse.errors import InputError, UsageError
+from warehouse.errors import InputError, UsageError, escaped
 from warehouse.files import refused_place, working_directory
-from warehouse.limits import escaped
 
 if TYPE_CHECKING:
     from types import TracebackType

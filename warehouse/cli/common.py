@@ -17,7 +17,7 @@ from warehouse.cli.display import (
     terminal_width,
 )
 from warehouse.cli.waiting import clear_line
-from warehouse.limits import escaped
+from warehouse.errors import escaped
 from warehouse.show.formats import Format, count, write
 from warehouse.show.values import json_value, with_text_ids
 

@@ -9,6 +9,7 @@ import polars as pl
 
 from estimators.columns import COLUMNS
 from estimators.contract import Refusal
+from warehouse.errors import CONTROL
 from warehouse.evaluate.texts import (
     broken_limits,
     checked_flags,
@@ -16,7 +17,7 @@ from warehouse.evaluate.texts import (
     control_characters,
     missing,
 )
-from warehouse.limits import CONTROL, LINE_MARKS, control_character, kind_in_words, plain_number
+from warehouse.limits import LINE_MARKS, control_character, kind_in_words, plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
