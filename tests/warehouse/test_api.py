@@ -340,6 +340,47 @@ def test_parameters_and_frames_have_names_in_a_query(reader: Warehouse) -> None:
     query = "select nick, num_layers from mine join model using (model) where num_layers > $least"
     assert reader.sql(query, mine=mine, least=1).rows() == [("three", 96)]
     assert reader.sql(query, mine=mine, least=100).rows() == []
+    parameters: dict[str, Any] = {"my table": pl.DataFrame({"a": [1]}), "least": 2}
+    assert reader.sql('select $Least, a from "MY table"', **parameters).rows() == [(2, 1)]
+
+
+TABLES = ("lazy frame", "pyarrow table", "other table")
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_tables_of_other_libraries_are_tables_of_a_query(
+    writer: Warehouse, tmp_path: Path, form: str
+) -> None:
+    mine = FORMS[form](pl.DataFrame({"a": [1, 2]}), tmp_path)
+    assert writer.sql("select sum(a) from mine", mine=mine).item() == 3
+    assert writer.execute("create table own as from mine; from own", mine=mine).height == 2
+    with writer:
+        assert writer.relation("from mine", mine=mine).fetchall() == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "hint"),
+    [
+        (1, "the query has no `$mine`", "write it in the query, or leave it out"),
+        (pl.DataFrame({"a": [1]}), "the query has no table `mine`", "read it with `from mine`"),
+    ],
+)
+def test_a_parameter_that_the_query_does_not_use_is_refused(
+    writer: Warehouse, value: Any, said: str, hint: str
+) -> None:
+    query = "select $least as mined"
+    for ask in (writer.sql, writer.execute, writer.relation):
+        with writer, pytest.raises(UsageError, match=re.escape(said)) as caught:
+            ask(query, least=1, mine=value)
+        assert caught.value.hint.startswith(hint)
+    with pytest.raises(UsageError):
+        writer.execute("create table own (a int); insert into own values (1)", b=1)
+    assert writer.sql("select count(*) from duckdb_tables() where table_name = 'own'").item() == 0
+
+
+def test_a_table_that_polars_cannot_read_is_named(reader: Warehouse) -> None:
+    with pytest.raises(InputError, match=r'`mine`: polars cannot read this .*LazyFrame: .*"x"'):
+        reader.sql("from mine", mine=pl.LazyFrame({"a": [1]}).select("x"))
 
 
 def test_types_that_polars_lacks_are_texts(reader: Warehouse) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,36 @@ def checked_query(query: str) -> str:
     if reason := control_character(query, LINE_MARKS):
         raise InputError(f"the query {reason}", "remove it")
     return query
+
+
+def refuse_unused(
+    query: str, tables: Iterable[str], values: Iterable[str], known: Set[str]
+) -> None:
+    """Refuse parameters of a query that do not occur in it.
+
+    Parameters
+    ----------
+    tables, values
+        Names of the parameters that are tables, and of the others.
+    known
+        Names after ``$`` in the query.
+
+    Raises
+    ------
+    UsageError
+        If there is one. Case makes no difference.
+    """
+    named = {name.lower() for name in known}
+    for name in values:
+        if name.lower() not in named:
+            raise UsageError(
+                f"the query has no `${name}`", "write it in the query, or leave it out"
+            )
+    for name in tables:
+        if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", query, re.IGNORECASE):
+            raise UsageError(
+                f"the query has no table `{name}`", f"read it with `from {name}`, or leave it out"
+            )
 
 
 def refuse_control_characters(arguments: Mapping[str, Any]) -> None:

@@ -21,10 +21,11 @@ from warehouse.api.arguments import (
     plain,
     refuse_control_characters,
     refuse_unknown,
+    refuse_unused,
     several,
 )
 from warehouse.api.database_file import DatabaseFile, warn
-from warehouse.api.given_frame import Rows, given_frame
+from warehouse.api.given_frame import Rows, given_frame, is_table
 from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
 from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
@@ -107,7 +108,8 @@ class Warehouse(DatabaseFile):
             One SELECT; FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as one.
             ``warehouse schema`` lists the tables and views.
         **parameters
-            Values of ``$name`` in the query. A polars frame is a table of that name.
+            Values of ``$name`` in the query. A polars or pandas frame, or a pyarrow table, is a
+            table of that name. A parameter that the query does not use is refused.
 
         Returns
         -------
@@ -117,6 +119,8 @@ class Warehouse(DatabaseFile):
 
         Raises
         ------
+        UsageError
+            If the query does not use a parameter.
         InputError
             If the text is not one SELECT, or DuckDB refuses it.
         DatabaseError
@@ -873,7 +877,7 @@ class Warehouse(DatabaseFile):
             Statements that begin or end transactions themselves are run as they are. A transaction
             that they leave open is rolled back and refused.
         **parameters
-            Values of ``$name``. A polars frame is a table of that name.
+            As `sql` takes them.
 
         Returns
         -------
@@ -883,9 +887,9 @@ class Warehouse(DatabaseFile):
         Raises
         ------
         UsageError
-            If the warehouse is read-only.
+            If the warehouse is read-only, or no statement uses a parameter.
         InputError
-            If DuckDB refuses a statement.
+            If DuckDB refuses a statement, or a transaction is left open.
 
         Examples
         --------
@@ -992,7 +996,7 @@ def _relation(
     """Return the relation of one SELECT, in the sandbox of ``warehouse sql``."""
     statement = sandboxed(connection, checked_query(query))
     narrow_to_stored(connection, statement)
-    values = _registered(connection, parameters)
+    values = _registered(connection, statement, parameters)
     return connection.sql(with_values(connection, statement), params=values or None)
 
 
@@ -1003,12 +1007,13 @@ def _executed(
     statements = connection.extract_statements(text)
     kinds = {statement.type for statement in statements}
     is_one_transaction = len(statements) > 1 and duckdb.StatementType.TRANSACTION not in kinds
-    values = _registered(connection, parameters)
+    values = _registered(connection, text, parameters)
     rows = pl.DataFrame()
     if is_one_transaction:
         connection.begin()
     for statement in statements:
-        given = {name: values[name] for name in statement.named_parameters if name in values}
+        named = {name.lower() for name in statement.named_parameters}
+        given = {name: value for name, value in values.items() if name.lower() in named}
         found = connection.sql(statement.query, params=given or None)
         rows = pl.DataFrame() if found is None else frame_of(found)
     if is_one_transaction:
@@ -1030,16 +1035,17 @@ def _rolled_back(connection: DuckDBPyConnection) -> bool:
     return True
 
 
-def _registered(connection: DuckDBPyConnection, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Make frames tables of a connection; return the other values."""
-    values = {}
-    for name, value in parameters.items():
-        if isinstance(value, pl.LazyFrame):
-            connection.register(name, value.collect())
-        elif isinstance(value, pl.DataFrame):
-            connection.register(name, value)
-        else:
-            values[name] = plain(value)
+def _registered(
+    connection: DuckDBPyConnection, query: str, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Make tables of a connection of those parameters that are some; return the other values."""
+    tables = {name: value for name, value in parameters.items() if is_table(value)}
+    values = {name: plain(value) for name, value in parameters.items() if name not in tables}
+    statements = connection.extract_statements(query)
+    named = {name for statement in statements for name in statement.named_parameters}
+    refuse_unused(query, tables, values, named)
+    for name, value in tables.items():
+        connection.register(name, given_frame(value, name))
     return values
 
 
