@@ -406,7 +406,8 @@ def _(asked, query, runs, warehouse):
         if unknown:
             return mo.callout(mo.md(f"`${unknown[0]}` is none of: {', '.join(asked)}"), kind="warn")
         try:
-            found = warehouse.sql(text, runs=runs, **{name: asked[name] for name in names})
+            tables = {"runs": runs} if "runs" in text.lower() else {}
+            found = warehouse.sql(text, **tables, **{name: asked[name] for name in names})
         except WarehouseError as error:
             return mo.callout(mo.md(f"```\n{error}\n```"), kind="warn")
         floats = [name for name, kind in found.schema.items() if kind.is_float()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
@@ -19,6 +20,9 @@ LONGEST_HINT = 300
 LONGEST_MESSAGE = 5000
 """Characters of a message that is shown."""
 
+CONTROL = r"[\x00-\x1f\x7f-\x9f]"
+"""A control character, as a pattern."""
+
 
 class WarehouseError(Exception):
     """Base of all errors meant for the user; the CLI prints it and exits with `exit_code`.
@@ -34,9 +38,8 @@ class WarehouseError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = escaped(message), escaped(hint)
+        super().__init__(self.message, self.hint)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
@@ -83,6 +86,11 @@ class InputError(WarehouseError):
         if len(refusals) > len(shown):
             lines.append(f"... and {len(refusals) - len(shown):,} more")
         return cls("\n".join(lines), shared)
+
+
+def escaped(text: str) -> str:
+    """Escape the control characters of a message, which may quote a file; lines stay lines."""
+    return re.sub(CONTROL, lambda mark: mark[0] if mark[0] in "\n\t" else repr(mark[0])[1:-1], text)
 
 
 def shortened(text: str, longest: int) -> str:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from estimators.contract import Refusal, RefusedError, Scalar
+from warehouse.errors import CONTROL
 
 if TYPE_CHECKING:
     from estimators.columns import Column
@@ -96,15 +97,8 @@ def plain_number(column: Column, text: object) -> str:
     return f"write {number:.15g}{f', in {column.unit}' if column.unit else ''}"
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
 LINE_MARKS = "\t\n\r"
 """Control characters of texts with several lines."""
-
-
-def escaped(text: str) -> str:
-    """Escape the control characters of a message, which may quote a file; lines stay lines."""
-    return _CONTROL.sub(lambda mark: mark[0] if mark[0] in "\n\t" else repr(mark[0])[1:-1], text)
 
 
 def control_character(text: str, allowed: str = "") -> str:
@@ -112,7 +106,7 @@ def control_character(text: str, allowed: str = "") -> str:
 
     A terminal obeys such characters, and arrays of numpy lose zero bytes at the end of a text.
     """
-    found = next((mark for mark in _CONTROL.findall(text) if mark not in allowed), "")
+    found = next((mark for mark in re.findall(CONTROL, text) if mark not in allowed), "")
     return f"has the control character {repr(found)[1:-1]}" if found else ""
 
 

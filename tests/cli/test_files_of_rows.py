@@ -102,6 +102,7 @@ def test_a_column_may_be_called_by_a_number_sign(warehouse: Command, tmp_path: P
     [
         *((reader, "framework", "fsdp\0") for reader in READERS[:3]),
         ("evaluate", "model", "gpt3_1.3B\x1b[2J"),
+        ("evaluate", "remark", "slow\x1b[2J"),
         ("measure", "run", "first\x07"),
         ("measure", "note", "slow\0"),
         ("calibrate", "run", "first\x07"),
@@ -125,6 +126,24 @@ def test_a_control_character_is_refused_with_its_row_and_column(
     assert f'`{column}` "{repr(text)[1:-1]}" ' in err
     assert "\0" not in err
     assert "\x1b" not in err
+
+
+@pytest.mark.parametrize("reader", READERS[:3])
+def test_a_control_character_in_the_name_of_a_column_is_refused(
+    refuse: Refuse, tmp_path: Path, reader: str
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(f"{HEADER},frame\x1bwork\n{ROW},slow\n", encoding="utf-8")
+    err = refuse(reader, file)
+    assert r"frame\x1bwork" in err
+    assert "\x1b" not in err  # in a remark on the name, too
+
+
+def test_a_column_that_is_copied_may_have_several_lines(warehouse: Command, tmp_path: Path) -> None:
+    file, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    file.write_text(f'{HEADER},"two\nlines"\n{ROW},"first\nsecond\tline"\n', encoding="utf-8")
+    assert warehouse("evaluate", "training_step", file, "--out", out)[0] == 0
+    assert pl.read_csv(out)["two\nlines"].to_list() == ["first\nsecond\tline"]
 
 
 def test_a_note_may_have_several_lines(warehouse: Command, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,47 @@ def test_python_refuses_control_characters_as_well(empty_warehouse: Path) -> Non
         Warehouse(empty_warehouse, writable=True).sweep(study)
 
 
+def test_python_refuses_control_characters_in_every_argument(empty_warehouse: Path) -> None:
+    warehouse = Warehouse(empty_warehouse, writable=True)
+    num_texts = 0
+    for called, method in inspect.getmembers(warehouse, inspect.ismethod):
+        parameters = inspect.signature(method).parameters.values() if called[0] != "_" else ()
+        needed = {
+            one.name: "x"
+            for one in parameters
+            if one.default is one.empty and one.kind is not one.VAR_KEYWORD
+        }
+        for one in parameters:
+            if one.kind in (one.POSITIONAL_ONLY, one.VAR_KEYWORD):
+                continue
+            if "str" in str(one.annotation) or one.name == "frame":
+                with pytest.raises(UsageError, match=rf"`{one.name}` 'a\\x07' has the control"):
+                    method(**{**needed, one.name: "a\x07"})
+                num_texts += 1
+    assert num_texts > 50
+    for ask in (warehouse.sql, warehouse.execute, warehouse.relation):
+        with warehouse, pytest.raises(InputError, match=r"the query has the control character"):
+            ask("select 1 as a\x1b")
+    with pytest.raises(UsageError, match=r"`carbon` 'a\\x00' has the control character"):
+        warehouse.energy(carbon=["a", "a\0"])
+    with pytest.raises(UsageError, match=r"`path` 'a\\x07' has the control character"):
+        Warehouse("a\x07")
+
+
+def test_python_refuses_control_characters_of_frames_and_escapes_its_remarks(
+    empty_warehouse: Path,
+) -> None:
+    layout = {"model": "gpt3_1.3B", "accelerator": "A100 SXM 80GB", "num_gpus": 8}
+    warehouse = Warehouse(empty_warehouse)
+    with pytest.raises(InputError, match=r'row 1: `remark` "a\\x07" has the control character'):
+        warehouse.evaluate("training_step", [{**layout, "remark": "a\x07"}])
+    with (
+        pytest.warns(UserWarning, match=r"`frame\\x1bwork` is not read; did you mean"),
+        pytest.raises(InputError, match=r'`column` "frame\\x1bwork" has the control character'),
+    ):
+        warehouse.evaluate("training_step", [{**layout, "frame\x1bwork": "fsdp"}])
+
+
 def test_python_refuses_such_texts_as_well(empty_warehouse: Path, database: Path) -> None:
     with pytest.raises(InputError, match=r"`model` .* is not UTF-8 text"):
         Warehouse(empty_warehouse).why(model=NOT_TEXT)
@@ -105,11 +148,14 @@ def test_a_name_that_no_file_can_have_is_refused(
     warehouse: Command,
     empty_warehouse: Path,
     tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     line: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    database = () if "--db" in line else ("--db", empty_warehouse)
+    own = tmp_path_factory.mktemp("own") / "own.duckdb"
+    shutil.copyfile(empty_warehouse, own)  # `drop` opens it to write
+    database = () if "--db" in line else ("--db", own)
     code, out, err = warehouse(*line.replace("LONG", "x" * 400).split(), *database)
     assert (code, out) == (3, "")
     assert err.startswith("error: ")

@@ -63,6 +63,22 @@ def hashed(connection: duckdb.DuckDBPyConnection) -> State:
     return found
 
 
+def views_of(database: Path) -> State:
+    """Return the rows and the hash of every view; planning all of them takes ten seconds."""
+    with open_as_it_is(database) as connection:
+        views = connection.execute(
+            "select view_name, list(column_name) from duckdb_views() inner join duckdb_columns()"
+            " on view_name = table_name where not duckdb_views.internal"
+            " and data_type <> 'TIMESTAMP' group by 1 order by 1"
+        ).fetchall()
+        found: State = {}
+        for view, columns in views:
+            names = ", ".join(quoted(name) for name in columns if name not in TIMED)
+            query = f"select count(*), sum(hash(row({names})))::varchar from {quoted(view)}"
+            found[view] = list(connection.execute(query).fetchall()[0])
+    return found
+
+
 def facts_in_force(database: Path) -> list[Any]:
     """Return the facts that the folder of a database has, and its damage.
 

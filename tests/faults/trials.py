@@ -24,7 +24,7 @@ from tests.faults.phases import (
     whole_state,
 )
 from tests.faults.processes import Ended, Running, Said, forked, said, value_of
-from tests.faults.state import State, faults_of, leftovers, stored_cells
+from tests.faults.state import State, faults_of, leftovers, stored_cells, views_of
 from warehouse.database.connection import open_for_write
 
 _JITTER_SECONDS = 0.01
@@ -104,6 +104,7 @@ class Campaign:
         self.inputs.write()
         self.templates = Templates(root / "templates", self.inputs)
         self._undisturbed: dict[str, Undisturbed] = {}
+        self._made: dict[str, State] = {}
         self._numbers = iter(range(1 << 60))
 
     # ---- what would have been ----
@@ -291,10 +292,10 @@ class Campaign:
             answer = phase.run(place, self.inputs, lambda _: None)
             if database.exists():  # it may have found its work done: the next writer tidies up
                 open_for_write(database).close()
-            return [answer, whole_state(place)]
+            return [answer, whole_state(place), views_of(database) if outcome.is_rebuilt else {}]
 
         try:
-            answer, last = value_of(run_again)
+            answer, last, views = value_of(run_again)
         except RuntimeError as error:
             outcome.lost.append(f"cannot be run again: {error}")
             return
@@ -302,6 +303,23 @@ class Campaign:
         if again.code not in phase.again or (again.code and not outcome.is_complete):
             outcome.lost.append(f"again: exit {again.code}: {again.err[-600:]}")
         self._compare(outcome, place, last, last if last in afters else usual.after)
+        if outcome.is_rebuilt and last == usual.after and views != (wanted := self._views(phase)):
+            others = sorted(name for name in views if views[name] != wanted.get(name))
+            outcome.lost.append(f"other rows of views: {others}")
+
+    def _views(self, phase: Phase) -> State:
+        """Return the rows of all views after an undisturbed command."""
+        key = f"{phase.name} views"
+        if key not in self._made:
+            place = self.place(phase)
+
+            def views() -> State:
+                phase.run(place, self.inputs, lambda _: None)
+                return views_of(place / DATABASE)
+
+            self._made[key] = value_of(views)
+            shutil.rmtree(place)
+        return self._made[key]
 
     def _rebuilt(self, phase: Phase, *, is_done: bool) -> State:
         """Return what `rebuild` makes of the place before or after an undisturbed command."""

@@ -11,9 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -336,6 +340,47 @@ def test_parameters_and_frames_have_names_in_a_query(reader: Warehouse) -> None:
     query = "select nick, num_layers from mine join model using (model) where num_layers > $least"
     assert reader.sql(query, mine=mine, least=1).rows() == [("three", 96)]
     assert reader.sql(query, mine=mine, least=100).rows() == []
+    parameters: dict[str, Any] = {"my table": pl.DataFrame({"a": [1]}), "least": 2}
+    assert reader.sql('select $Least, a from "MY table"', **parameters).rows() == [(2, 1)]
+
+
+TABLES = ("lazy frame", "pyarrow table", "other table")
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_tables_of_other_libraries_are_tables_of_a_query(
+    writer: Warehouse, tmp_path: Path, form: str
+) -> None:
+    mine = FORMS[form](pl.DataFrame({"a": [1, 2]}), tmp_path)
+    assert writer.sql("select sum(a) from mine", mine=mine).item() == 3
+    assert writer.execute("create table own as from mine; from own", mine=mine).height == 2
+    with writer:
+        assert writer.relation("from mine", mine=mine).fetchall() == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "hint"),
+    [
+        (1, "the query has no `$mine`", "write it in the query, or leave it out"),
+        (pl.DataFrame({"a": [1]}), "the query has no table `mine`", "read it with `from mine`"),
+    ],
+)
+def test_a_parameter_that_the_query_does_not_use_is_refused(
+    writer: Warehouse, value: Any, said: str, hint: str
+) -> None:
+    query = "select $least as mined"
+    for ask in (writer.sql, writer.execute, writer.relation):
+        with writer, pytest.raises(UsageError, match=re.escape(said)) as caught:
+            ask(query, least=1, mine=value)
+        assert caught.value.hint.startswith(hint)
+    with pytest.raises(UsageError):
+        writer.execute("create table own (a int); insert into own values (1)", b=1)
+    assert writer.sql("select count(*) from duckdb_tables() where table_name = 'own'").item() == 0
+
+
+def test_a_table_that_polars_cannot_read_is_named(reader: Warehouse) -> None:
+    with pytest.raises(InputError, match=r'`mine`: polars cannot read this .*LazyFrame: .*"x"'):
+        reader.sql("from mine", mine=pl.LazyFrame({"a": [1]}).select("x"))
 
 
 def test_types_that_polars_lacks_are_texts(reader: Warehouse) -> None:
@@ -572,12 +617,77 @@ def test_the_end_of_a_block_closes_no_connection_of_another_thread(writer: Wareh
         with writer:
             pass
         assert connection.execute("select 1").fetchall() == [(1,)]
-    with writer, writer._reading() as connection:
-        with ThreadPoolExecutor(1) as pool:
+
+
+def test_threads_read_and_write_in_turn(writer: Warehouse) -> None:
+    writer.execute("create table own (a int)")
+
+    def write(number: int) -> bool:
+        return writer.execute("insert into own values ($n); from own", n=number).height > 0
+
+    def read(number: int) -> bool:
+        if number % 2:
+            return writer.evaluate("training_step", pl.DataFrame([LAYOUT])).height == 1
+        with writer:
+            return writer.sql("from own").height <= 20 and writer.view("model").height > 0
+
+    def plan(number: int) -> bool:
+        return writer.plan(**{**FLAGSHIP, "num_gpus": 8, "top": number % 2 + 1}).num_gpus == 8
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(ask, n) for n in range(20) for ask in (write, read)]
+        done += [pool.submit(plan, n) for n in range(2)]
+        assert all(each.result() for each in done)
+    assert sorted(writer.sql("from own")["a"]) == list(range(20))
+
+
+def test_a_writer_waits_for_a_call_that_reads(writer: Warehouse) -> None:
+    waits = threading.Event()
+    alone = writer._turns.alone
+
+    def waiting() -> AbstractContextManager[None]:
+        waits.set()
+        return alone()
+
+    with ThreadPoolExecutor(1) as pool:
+        with writer, writer._reading() as connection, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(writer._turns, "alone", waiting)
             written = pool.submit(writer.execute, "create table mine (a int)")
-        with pytest.raises(DatabaseError, match="this process has it open in another mode"):
-            written.result()
-        assert connection.execute("select 1").fetchall() == [(1,)]
+            assert waits.wait(60)
+            assert not written.done()
+            assert connection.execute("select 1").fetchall() == [(1,)]
+        assert written.result().is_empty()
+    assert writer.sql("from mine").is_empty()
+
+
+def test_a_writer_waits_for_a_relation_that_a_thread_reads(
+    writer: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, waits = threading.Event(), threading.Event()
+
+    def told(number: int) -> int:
+        reads.set()
+        assert waits.wait(60)
+        return number
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: waits.set())
+    monkeypatch.setattr("warehouse.api.database_file.time", clock)
+    with ThreadPoolExecutor(1) as pool, writer:
+        writer._of_thread().create_function("told", told, [int], int)
+        rows = pool.submit(writer.relation("select told(1)").fetchall)
+        assert reads.wait(60)
+        assert writer.execute("create table mine (a int)").is_empty()
+        assert rows.result() == [(1,)]
+
+
+def test_a_relation_ends_when_a_method_writes(writer: Warehouse) -> None:
+    with writer:
+        models = writer.relation("from model")
+        assert models.fetchall()
+        writer.execute("create table mine (a int)")
+        with pytest.raises(duckdb.Error, match="losed"):
+            models.fetchall()
+        assert writer.relation("from mine").fetchall() == []
 
 
 def test_a_missing_database_is_an_error_unless_it_may_be_made(tmp_path: Path) -> None:

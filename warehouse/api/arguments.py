@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from estimators.names import did_you_mean, nearest_columns
 from warehouse.ask.cost_terms import CostOptions
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
-from warehouse.limits import control_character
+from warehouse.limits import LINE_MARKS, control_character
 from warehouse.numbers import Number
 
 if TYPE_CHECKING:
@@ -46,13 +47,59 @@ def checked_query(query: str) -> str:
     Raises
     ------
     InputError
-        If it is no text, or not UTF-8.
+        If it is no text, not UTF-8, or has control characters.
     """
     try:
         query.encode()
     except (AttributeError, UnicodeError):
         raise InputError(f"{ascii(query)[:120]} is not UTF-8 text", "give a str") from None
+    if reason := control_character(query, LINE_MARKS):
+        raise InputError(f"the query {reason}", "remove it")
     return query
+
+
+def refuse_unused(
+    query: str, tables: Iterable[str], values: Iterable[str], known: Set[str]
+) -> None:
+    """Refuse parameters of a query that do not occur in it.
+
+    Parameters
+    ----------
+    tables, values
+        Names of the parameters that are tables, and of the others.
+    known
+        Names after ``$`` in the query.
+
+    Raises
+    ------
+    UsageError
+        If there is one. Case makes no difference.
+    """
+    named = {name.lower() for name in known}
+    for name in values:
+        if name.lower() not in named:
+            raise UsageError(
+                f"the query has no `${name}`", "write it in the query, or leave it out"
+            )
+    for name in tables:
+        if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", query, re.IGNORECASE):
+            raise UsageError(
+                f"the query has no table `{name}`", f"read it with `from {name}`, or leave it out"
+            )
+
+
+def refuse_control_characters(arguments: Mapping[str, Any]) -> None:
+    """Refuse texts with control characters, as the program refuses them in its arguments.
+
+    Raises
+    ------
+    UsageError
+        If an argument is such a text, or a list that has one.
+    """
+    for name, value in arguments.items():
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str) and (reason := control_character(text)):
+                raise UsageError(f"`{name}` {text!r} {reason}", "remove it")
 
 
 def given_values(**values: Any) -> dict[str, Any]:
@@ -61,7 +108,7 @@ def given_values(**values: Any) -> dict[str, Any]:
 
 
 def checked_value(name: str, value: Any) -> Any:
-    """Return a value; a number must be within the limits of its argument, a text printable.
+    """Return a value; a number must be within the limits of its argument.
 
     Raises
     ------
@@ -76,8 +123,6 @@ def checked_value(name: str, value: Any) -> Any:
         return Number(name, above=0)(value)
     if name in _AT_LEAST_ZERO:
         return Number(name, least=0)(value)
-    if isinstance(value, str) and (reason := control_character(value)):
-        raise UsageError(f"`{name}` {value!r} {reason}", "remove it")
     return plain(value)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,13 @@ import duckdb
 
 from estimators.contract import RefusedError
 from warehouse import settings
-from warehouse.database.access import access_for, accessing
+from warehouse.api.arguments import refuse_control_characters
+from warehouse.api.turns import Turns
+from warehouse.database.access import access_for, accessing, current
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.paths import is_address
-from warehouse.errors import InputError, UsageError
+from warehouse.errors import InputError, UsageError, escaped
 from warehouse.files import refused_place, working_directory
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from duckdb import DuckDBPyConnection
+
+_POLL_SECONDS = 0.05
 
 
 class DatabaseFile:
@@ -50,16 +55,18 @@ class DatabaseFile:
         writable: bool = False,
         wait: float | None = None,
     ) -> None:
+        refuse_control_characters({"path": path})
         given = Path(path) if path is not None else settings.database()
         # once: a later change of the working directory must not lead to another file
         is_whole = given.is_absolute() or is_address(given)
         self.path = given if is_whole else working_directory() / given
         self.writable = writable
         self.wait = wait
-        self._lock, self._writes = threading.RLock(), threading.RLock()
+        self._turns, self._lock = Turns(), threading.RLock()  # taken in this order
         self._num_blocks = 0
         self._kept: DuckDBPyConnection | None = None
         self._cursors: dict[int, DuckDBPyConnection] = {}
+        self._ended: list[DuckDBPyConnection] = []
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return how another process makes the same warehouse: by its path, with nothing open."""
@@ -74,7 +81,7 @@ class DatabaseFile:
 
         Blocks may lie within each other and run in several threads: the last one closes the file.
         """
-        with self._lock:
+        with self._turns.shared(), self._lock:
             if not self.writable or self.path.exists():
                 with self._access():
                     self._keep()
@@ -107,19 +114,42 @@ class DatabaseFile:
                 self._cursors[number] = self._keep().cursor()
             return self._cursors[number]
 
-    def _release(self) -> None:
-        """Give up the connections of the ``with`` block; those that are in use stay open."""
+    def _release(self) -> bool:
+        """Give up the connections of the ``with`` block; return whether relations are still read.
+
+        Those that a call uses stay open until it ends.
+        """
         with self._lock:
-            for cursor in self._cursors.values():
-                with suppress(duckdb.Error):  # another thread is reading
-                    cursor.close()
-            self._cursors.clear()
             self._kept = None  # not closed: that would close its cursors, in the middle of a call
+            self._ended = [*filter(_is_busy, [*self._ended, *self._cursors.values()])]
+            self._cursors.clear()
+            return bool(self._ended)
+
+    @contextmanager
+    def _asking(self, *, may_write: bool = False) -> Iterator[None]:
+        """Open the file as this warehouse says, and turn errors into those of the project.
+
+        Parameters
+        ----------
+        may_write
+            Whether the call may go on to write. Other threads wait for its end then; otherwise
+            only those that write.
+        """
+        with self._turns.alone() if may_write else self._turns.shared():
+            try:
+                with self._access():
+                    yield
+            except RefusedError as error:
+                raise InputError.from_refusals(error.refusals) from None
+            except OSError as error:
+                raise refused_place(error) or error from None
+            except duckdb.Error as error:
+                raise database_error(error, self.path) from error
 
     @contextmanager
     def _reading(self) -> Iterator[DuckDBPyConnection]:
         """Yield a connection for this call; its temporary objects end with it."""
-        with self._explained():
+        with self._asking():
             with self._lock:
                 opened = self._keep().cursor() if self._num_blocks else open_for_read(self.path)
             with opened as connection:
@@ -133,27 +163,26 @@ class DatabaseFile:
                 f"{self.path}: `{method}` writes, and this warehouse is read-only",
                 f"open it with Warehouse({str(self.path)!r}, writable=True)",
             )
-        with self._writes:  # one thread after the other
-            self._release()
+        with self._asking(may_write=True):
+            limit = time.monotonic() + current().write_seconds
+            while self._release() and time.monotonic() < limit:
+                time.sleep(_POLL_SECONDS)
             yield
 
     def _access(self) -> AbstractContextManager[None]:
         """Return a block in which the file is opened as this warehouse says."""
-        return accessing(access_for(self.wait, writes=self.writable, say=_warn))
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Open the file as this warehouse says, and turn errors into those of the project."""
-        try:
-            with self._access():
-                yield
-        except RefusedError as error:
-            raise InputError.from_refusals(error.refusals) from None
-        except OSError as error:
-            raise refused_place(error) or error from None
-        except duckdb.Error as error:
-            raise database_error(error, self.path) from error
+        return accessing(access_for(self.wait, writes=self.writable, say=warn))
 
 
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)
+def _is_busy(connection: DuckDBPyConnection) -> bool:
+    """Close a connection; return whether a thread is reading a relation of it."""
+    try:
+        connection.close()
+    except duckdb.Error:
+        return True
+    return False
+
+
+def warn(text: str) -> None:
+    """Say a remark to the user."""
+    warnings.warn(escaped(text), UserWarning, stacklevel=3)

@@ -36,8 +36,22 @@ _TAKEN = (
 )
 
 
-def given_frame(given: Any) -> pl.DataFrame:
+def is_table(given: Any) -> bool:
+    """Return whether a value is a frame or table of a library, not a scalar or collection."""
+    return (
+        isinstance(given, pl.LazyFrame)
+        or hasattr(given, "__arrow_c_stream__")
+        or (_is_of_pandas(given) and hasattr(given, "columns"))  # pandas before 2.2
+    )
+
+
+def given_frame(given: Any, name: str = "frame") -> pl.DataFrame:
     """Return rows that polars can read as a frame.
+
+    Parameters
+    ----------
+    name
+        Name of the argument in errors.
 
     Raises
     ------
@@ -52,16 +66,18 @@ def given_frame(given: Any) -> pl.DataFrame:
         found = _read(given)
     except Exception as error:  # polars raises errors of Python, of pyarrow and of its own
         reason = str(error).partition("\n")[0]
-        raise InputError(f"`frame`: polars cannot read this {_type_of(given)}: {reason}") from error
+        raise InputError(
+            f"`{name}`: polars cannot read this {_type_of(given)}: {reason}"
+        ) from error
     if not isinstance(found, pl.DataFrame):
-        raise UsageError(f"`frame` is of type {_type_of(given)}", f"give {_TAKEN}")
+        raise UsageError(f"`{name}` is of type {_type_of(given)}", f"give {_TAKEN}")
     return found
 
 
 def _read(given: Any) -> pl.DataFrame | None:
     if isinstance(given, pl.LazyFrame):
         return given.collect()
-    if _type_of(given).startswith("pandas."):
+    if _is_of_pandas(given):
         has_names = any(getattr(given, "index", given).names)
         return pl.from_pandas(given, include_index=has_names)  # its missing numbers are NaN
     if hasattr(given, "__arrow_c_stream__"):
@@ -71,6 +87,10 @@ def _read(given: Any) -> pl.DataFrame | None:
     if isinstance(given, Sequence) and all(isinstance(row, Mapping) for row in given):
         return pl.DataFrame([dict(row) for row in given], infer_schema_length=None)
     return None
+
+
+def _is_of_pandas(given: Any) -> bool:
+    return _type_of(given).startswith("pandas.")
 
 
 def _type_of(given: Any) -> str:

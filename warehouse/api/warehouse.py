@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,11 +19,13 @@ from warehouse.api.arguments import (
     cost_options,
     given_values,
     plain,
+    refuse_control_characters,
     refuse_unknown,
+    refuse_unused,
     several,
 )
-from warehouse.api.database_file import DatabaseFile
-from warehouse.api.given_frame import Rows, given_frame
+from warehouse.api.database_file import DatabaseFile, warn
+from warehouse.api.given_frame import Rows, given_frame, is_table
 from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
 from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
@@ -107,7 +108,8 @@ class Warehouse(DatabaseFile):
             One SELECT; FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as one.
             ``warehouse schema`` lists the tables and views.
         **parameters
-            Values of ``$name`` in the query. A polars frame is a table of that name.
+            Values of ``$name`` in the query. A polars or pandas frame, or a pyarrow table, is a
+            table of that name. A parameter that the query does not use is refused.
 
         Returns
         -------
@@ -117,6 +119,8 @@ class Warehouse(DatabaseFile):
 
         Raises
         ------
+        UsageError
+            If the query does not use a parameter.
         InputError
             If the text is not one SELECT, or DuckDB refuses it.
         DatabaseError
@@ -173,7 +177,7 @@ class Warehouse(DatabaseFile):
                 "a relation needs the file to stay open",
                 f"ask for it inside `with Warehouse({str(self.path)!r}) as warehouse:`",
             )
-        with self._explained(), explained(self.path):
+        with self._asking(), explained(self.path):
             return _relation(self._of_thread(), query, parameters)
 
     def view(self, name: str, limit: int | None = None) -> pl.DataFrame:
@@ -196,6 +200,7 @@ class Warehouse(DatabaseFile):
         >>> warehouse.view("configuration_rank", limit=3).height
         3
         """
+        refuse_control_characters(locals())
         with self._reading() as connection, explained(self.path):
             query = "select table_name from information_schema.tables where lower(table_name) = ?"
             found = connection.execute(query, [usual_name(checked_query(name))]).fetchone()
@@ -267,6 +272,7 @@ class Warehouse(DatabaseFile):
         >>> best["step_seconds"].is_sorted()
         True
         """
+        refuse_control_characters(locals())
         refuse_unknown(self.rank, unknown)
         asked = given_values(
             model=model,
@@ -362,6 +368,7 @@ class Warehouse(DatabaseFile):
         >>> costs["lowest_cost_usd"].min() == 2 * costs["lowest_gpu_hours"].min()
         True
         """
+        refuse_control_characters(locals())
         refuse_unknown(self.cost, unknown)
         options = cost_options(
             *(goodput, pue),
@@ -441,6 +448,7 @@ class Warehouse(DatabaseFile):
         >>> energies["kg_co2e_per_kwh"].unique().to_list()
         [0.1]
         """
+        refuse_control_characters(locals())
         refuse_unknown(self.energy, unknown)
         options = cost_options(
             *(goodput, pue),
@@ -524,7 +532,8 @@ class Warehouse(DatabaseFile):
         >>> again["step_seconds"].round(6).equals(best["step_seconds"].round(6))
         True
         """
-        with self._explained():
+        refuse_control_characters(locals())
+        with self._asking():
             chosen = registry.get(estimator)
             grain = find_relation(chosen, relation)
             called, rows = "frame", frame
@@ -540,11 +549,11 @@ class Warehouse(DatabaseFile):
                 relation=grain,
                 keep_valid=keep_valid,
                 with_interval=interval,
-                warn=_warn,
+                warn=warn,
                 called=called,
             )
         if report.refusals:
-            _warn(str(InputError.from_refusals(report.refusals, called)))
+            warn(str(InputError.from_refusals(report.refusals, called)))
         return evaluated
 
     def why(
@@ -593,7 +602,8 @@ class Warehouse(DatabaseFile):
         ...               tensor_parallel=7).is_admitted
         False
         """
-        with self._explained():
+        refuse_control_characters(locals())
+        with self._asking():
             query, found = asked_why(
                 *(self.path, as_pairs(layout)),
                 estimator=estimator,
@@ -641,7 +651,8 @@ class Warehouse(DatabaseFile):
         >>> low < found.step_seconds < high
         True
         """
-        with self._explained():
+        refuse_control_characters(locals())
+        with self._asking():
             found = asked_explanation(
                 *(self.path, as_pairs(configuration)),
                 best=best,
@@ -738,6 +749,7 @@ class Warehouse(DatabaseFile):
         >>> low < run.training_seconds < high
         True
         """
+        refuse_control_characters(locals())
         numbers = given_values(
             tokens=tokens,
             num_gpus=num_gpus,
@@ -772,7 +784,7 @@ class Warehouse(DatabaseFile):
             carbon=[str(each) for each in several(carbon)],
             **numbers,
         )
-        with self._explained(), kept_open(self.path):
+        with self._asking(may_write=self.writable), kept_open(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
             run, stages = asked_stages(options, self.path, top)
             store = partial(self._store, allow_large=allow_large)
@@ -842,7 +854,8 @@ class Warehouse(DatabaseFile):
         >>> report.rows > 0, report.cells_before
         (True, 0)
         """
-        with self._explained(), self._writing("sweep"):
+        refuse_control_characters(locals())
+        with self._writing("sweep"):
             asked = asked_study(study, self.path, variant, None, profile)
             found = estimate(asked, self.path, force=force)
             if not allow_large:
@@ -864,7 +877,7 @@ class Warehouse(DatabaseFile):
             Statements that begin or end transactions themselves are run as they are. A transaction
             that they leave open is rolled back and refused.
         **parameters
-            Values of ``$name``. A polars frame is a table of that name.
+            As `sql` takes them.
 
         Returns
         -------
@@ -874,9 +887,9 @@ class Warehouse(DatabaseFile):
         Raises
         ------
         UsageError
-            If the warehouse is read-only.
+            If the warehouse is read-only, or no statement uses a parameter.
         InputError
-            If DuckDB refuses a statement.
+            If DuckDB refuses a statement, or a transaction is left open.
 
         Examples
         --------
@@ -891,8 +904,8 @@ class Warehouse(DatabaseFile):
         >>> own.sql("select usd from budget join model using (model)").item()
         5000000.0
         """
+        checked_query(statements)  # before the file is opened
         with (
-            self._explained(),
             self._writing("execute"),
             open_for_write(self.path) as connection,
             explained(self.path),
@@ -963,15 +976,16 @@ class Warehouse(DatabaseFile):
         >>> compared["measured_step_seconds"].to_list()
         [2.0]
         """
+        refuse_control_characters(locals())
         source = Path(frame) if isinstance(frame, str | Path) else given_frame(frame)
-        with self._explained(), self._writing("measure"):
+        with self._writing("measure"):
             found = measure_runs(
                 *(self.path, source, name),
                 estimator=estimator,
                 replaces=replace,
                 profile=profile,
                 catalog=catalog,
-                warn=_warn,
+                warn=warn,
             )
         return frame_of_rows(found.columns, found.rows)
 
@@ -982,7 +996,7 @@ def _relation(
     """Return the relation of one SELECT, in the sandbox of ``warehouse sql``."""
     statement = sandboxed(connection, checked_query(query))
     narrow_to_stored(connection, statement)
-    values = _registered(connection, parameters)
+    values = _registered(connection, statement, parameters)
     return connection.sql(with_values(connection, statement), params=values or None)
 
 
@@ -990,15 +1004,16 @@ def _executed(
     connection: DuckDBPyConnection, text: str, parameters: Mapping[str, Any]
 ) -> pl.DataFrame:
     """Run statements, several as one transaction; return the rows of the last one."""
-    statements = connection.extract_statements(checked_query(text))
+    statements = connection.extract_statements(text)
     kinds = {statement.type for statement in statements}
     is_one_transaction = len(statements) > 1 and duckdb.StatementType.TRANSACTION not in kinds
-    values = _registered(connection, parameters)
+    values = _registered(connection, text, parameters)
     rows = pl.DataFrame()
     if is_one_transaction:
         connection.begin()
     for statement in statements:
-        given = {name: values[name] for name in statement.named_parameters if name in values}
+        named = {name.lower() for name in statement.named_parameters}
+        given = {name: value for name, value in values.items() if name.lower() in named}
         found = connection.sql(statement.query, params=given or None)
         rows = pl.DataFrame() if found is None else frame_of(found)
     if is_one_transaction:
@@ -1020,25 +1035,22 @@ def _rolled_back(connection: DuckDBPyConnection) -> bool:
     return True
 
 
-def _registered(connection: DuckDBPyConnection, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Make frames tables of a connection; return the other values."""
-    values = {}
-    for name, value in parameters.items():
-        if isinstance(value, pl.LazyFrame):
-            connection.register(name, value.collect())
-        elif isinstance(value, pl.DataFrame):
-            connection.register(name, value)
-        else:
-            values[name] = plain(value)
+def _registered(
+    connection: DuckDBPyConnection, query: str, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Make tables of a connection of those parameters that are some; return the other values."""
+    tables = {name: value for name, value in parameters.items() if is_table(value)}
+    values = {name: plain(value) for name, value in parameters.items() if name not in tables}
+    statements = connection.extract_statements(query)
+    named = {name for statement in statements for name in statement.named_parameters}
+    refuse_unused(query, tables, values, named)
+    for name, value in tables.items():
+        connection.register(name, given_frame(value, name))
     return values
 
 
 def _run_frame(found: RunTable) -> pl.DataFrame:
     """Return runs as a frame; warn of those left out."""
     for reason, number in found.left_out.items():
-        _warn(f"left out, {reason}: {number:,} runs")
+        warn(f"left out, {reason}: {number:,} runs")
     return frame_of_rows(found.columns, found.rows)
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)

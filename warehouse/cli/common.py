@@ -17,6 +17,7 @@ from warehouse.cli.display import (
     terminal_width,
 )
 from warehouse.cli.waiting import clear_line
+from warehouse.errors import escaped
 from warehouse.show.formats import Format, count, write
 from warehouse.show.values import json_value, with_text_ids
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 def say(text: str) -> None:
     """Print to stderr what is not data."""
     clear_line()
-    sys.stderr.write(fitted(text, terminal_width(sys.stderr)) + "\n")
+    sys.stderr.write(fitted(escaped(text), terminal_width(sys.stderr)) + "\n")
 
 
 def title_line(estimator: str) -> str:

@@ -189,7 +189,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _say(text: str) -> None:
     """Write a line to stderr, if anything can be written to it."""
-    from warehouse.limits import escaped
+    from warehouse.errors import escaped
 
     with suppress(OSError):
         sys.stderr.write(f"{escaped(text)}\n")

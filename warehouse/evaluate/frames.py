@@ -9,8 +9,15 @@ import polars as pl
 
 from estimators.columns import COLUMNS
 from estimators.contract import Refusal
-from warehouse.evaluate.texts import broken_limits, checked_flags, checked_texts, missing
-from warehouse.limits import kind_in_words, plain_number
+from warehouse.errors import CONTROL
+from warehouse.evaluate.texts import (
+    broken_limits,
+    checked_flags,
+    checked_texts,
+    control_characters,
+    missing,
+)
+from warehouse.limits import LINE_MARKS, control_character, kind_in_words, plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 def wrong_types(
     frame: pl.DataFrame, inputs: Sequence[str], names: Sequence[str] = ()
 ) -> list[Refusal]:
-    """Return a refusal for each column whose type is not admitted.
+    """Return a refusal for each column whose type, or a character of its name, is not admitted.
 
     Parameters
     ----------
@@ -31,7 +38,11 @@ def wrong_types(
     names
         Columns of names and remarks, which may be numbers or dates as well.
     """
-    refusals = []
+    refusals = [
+        Refusal("column", name, reason, "rename it")
+        for name in frame.columns
+        if (reason := control_character(name, LINE_MARKS))
+    ]
     for name, dtype in frame.schema.items():
         if dtype == pl.Null or _is_text(dtype):
             continue
@@ -57,7 +68,7 @@ def has_parts(dtype: pl.DataType) -> bool:
 def read_columns(
     block: pl.DataFrame, inputs: Sequence[str], relation: Relation
 ) -> tuple[dict[str, Array], list[Refusal]]:
-    """Return the input columns of `block` and every refused value.
+    """Return the input columns of `block` and every refused value, also of columns not read.
 
     A missing or empty cell is NaN in a column of numbers and None in a column of texts or flags.
     A column that the block does not have is missing in every cell.
@@ -79,7 +90,17 @@ def read_columns(
         else:
             columns[name], refused = _read_numbers(column, given[name])
         refusals += refused
+    for name in block.columns:
+        if name not in inputs and _is_text(block.schema[name]):
+            refusals += _control_characters(block[name].cast(pl.String))
     return columns, refusals
+
+
+def _control_characters(texts: pl.Series) -> list[Refusal]:
+    """Return a refusal for each text of a column that is not read; such texts may have lines."""
+    if not texts.str.contains(CONTROL).any():
+        return []
+    return control_characters(texts.name, texts.to_list(), LINE_MARKS)
 
 
 def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) -> pl.DataFrame:

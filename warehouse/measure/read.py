@@ -32,7 +32,6 @@ from warehouse.evaluate.inputs import (
 )
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.texts import control_characters
-from warehouse.limits import LINE_MARKS
 from warehouse.show.units import column_headed
 
 if TYPE_CHECKING:
@@ -138,10 +137,6 @@ def read_measurements(
     frame = _read(source, called, input_names(estimator, relation), warn)
     names, refusals = _names(frame)
     refusals += _unknown_kinds(frame)
-    for name in _TEXTS:
-        if name in frame.columns:
-            texts = frame[name].cast(pl.String).to_list()
-            refusals += control_characters(name, texts, LINE_MARKS)
     measured = {}
     for name in (SECONDS, MEMORY):
         measured[name], faults = _read_measured(frame, name)
