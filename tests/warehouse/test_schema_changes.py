@@ -221,7 +221,7 @@ def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
         before.setattr(TOY, "relations", (older, PART_ROWS), raising=False)
         before.setattr(TOY, "problem_columns", ("model",), raising=False)
         prepare(connection, **directories)
-    connection.execute("insert into toy values (1, 2, 3, 0.5)")
+    connection.execute("insert into toy values (1, 2, 3, 0.5, false)")
     connection.execute("insert into problem by name select 1 as problem_id, 'gpt' as model")
 
     assert prepare(connection, **directories)

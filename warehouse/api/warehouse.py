@@ -202,7 +202,10 @@ class Warehouse(DatabaseFile):
         """
         refuse_control_characters(locals())
         with self._reading() as connection, explained(self.path):
-            query = "select table_name from information_schema.tables where lower(table_name) = ?"
+            query = (
+                "select table_name from information_schema.tables where lower(table_name) = ? "
+                "and table_schema = 'main' and table_catalog = current_database()"
+            )
             found = connection.execute(query, [usual_name(checked_query(name))]).fetchone()
             if found is None:
                 Description(connection).find(name)  # refuses an unknown name, with similar ones

@@ -17,7 +17,7 @@ from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import EVALUATED
 from warehouse.database.narrow import narrow_to, narrow_to_cells
-from warehouse.database.sql_text import quoted
+from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.studies.variants import mends_of_options
@@ -427,7 +427,8 @@ def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
 def _known_column(connection: DuckDBPyConnection, by: str) -> str:
     """Return the numeric column of `configuration` that `by` names in any capitals."""
     found = connection.execute(
-        "select column_name from duckdb_columns() where table_name = 'configuration' "
+        f"select column_name from duckdb_columns() where {IN_MAIN} "
+        "and table_name = 'configuration' "
         "and numeric_precision is not null and not ends_with(column_name, '_id')"
     ).fetchall()
     known = [name for (name,) in found]

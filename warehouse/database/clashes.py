@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warehouse.database.meta import META, path_of
+from warehouse.database.sql_text import IN_MAIN
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-_VIEWS = "select view_name from duckdb_views() where not internal and not temporary"
+_VIEWS = f"select view_name from duckdb_views() where {IN_MAIN}"
 
 
 def refuse_views_of_tables(connection: DuckDBPyConnection, tables: Iterable[str]) -> None:

@@ -73,11 +73,13 @@ def compact(database: Path, *, done: str = "") -> None:
 def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Return the number of rows of each table of a database."""
     found = connection.execute(
-        "select table_name from duckdb_tables() where not internal and not temporary"
-        " and database_name = current_database() order by 1"
+        "select schema_name, table_name from duckdb_tables() where not internal"
+        " and database_name = current_database() order by all"
     )
     counts = [
-        f"select {literal(table)}, count(*) from {quoted(table)}" for (table,) in found.fetchall()
+        f"select {literal(f'{schema}.{table}'.removeprefix('main.'))}, count(*)"
+        f" from {quoted(schema)}.{quoted(table)}"
+        for schema, table in found.fetchall()
     ]
     return dict(connection.execute(" union all ".join(counts)).fetchall()) if counts else {}
 

@@ -18,7 +18,7 @@ from estimators.registry import all_estimators
 from warehouse.database import resources
 from warehouse.database.failures import TAKEN
 from warehouse.database.meanings import meaning_of
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.sql_text import IN_MAIN, literal, quoted
 from warehouse.database.tables import all_tables
 from warehouse.database.views import MACROS, View, macros_in, packaged
 from warehouse.errors import InputError
@@ -147,7 +147,7 @@ def comment_views(connection: DuckDBPyConnection, directory: Path | None = None)
     """Set the comments of views, of their columns and of table macros where they differ."""
     present = comments_of(connection)
     functions = connection.execute(
-        "select distinct function_name, comment from duckdb_functions() where not internal"
+        f"select distinct function_name, comment from duckdb_functions() where {IN_MAIN}"
     ).fetchall()
     for view in packaged(directory):
         if view.is_function:
@@ -163,11 +163,10 @@ def comment_views(connection: DuckDBPyConnection, directory: Path | None = None)
 def comments_of(connection: DuckDBPyConnection) -> dict[str, dict[str, str | None]]:
     """Return for each table and view the comments by column; its own is that of no column."""
     found: dict[str, dict[str, str | None]] = {}
-    own = "not internal and database_name = current_database()"
     for table, column, text in connection.execute(
-        f"select table_name, column_name, comment from duckdb_columns() where {own} "
-        f"union all select table_name, '', comment from duckdb_tables() where {own} "
-        f"union all select view_name, '', comment from duckdb_views() where {own}"
+        f"select table_name, column_name, comment from duckdb_columns() where {IN_MAIN} "
+        f"union all select table_name, '', comment from duckdb_tables() where {IN_MAIN} "
+        f"union all select view_name, '', comment from duckdb_views() where {IN_MAIN}"
     ).fetchall():
         found.setdefault(table, {})[column] = text
     return found

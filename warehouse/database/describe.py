@@ -28,7 +28,7 @@ from warehouse.database import (
 from warehouse.database.lineage import all_sources, readers_of, reads_of
 from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
 from warehouse.database.meta import measured_names, reference_names
-from warehouse.database.sql_text import quoted
+from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.tables import core_tables, fact_table
 from warehouse.database.views import Argument, Macro, comment_text, macros_in
 from warehouse.errors import InputError
@@ -44,14 +44,14 @@ _META = "warehouse_meta"
 _NEAR = 8
 _CACHES = (stored_best, stored_problem, stored_price, stored_front)
 
-_OBJECTS = """\
+_OBJECTS = f"""\
 select table_name as name, 'table' as kind, comment, null as parameters from duckdb_tables()
-where not internal
+where {IN_MAIN}
 union all
-select view_name, 'view', comment, null from duckdb_views() where not internal
+select view_name, 'view', comment, null from duckdb_views() where {IN_MAIN}
 union all
 select distinct function_name, replace(function_type, '_', ' '), comment, parameters
-from duckdb_functions() where not internal and function_type in ('macro', 'table_macro')
+from duckdb_functions() where {IN_MAIN} and function_type in ('macro', 'table_macro')
 order by name"""
 
 
@@ -179,7 +179,7 @@ class Description:
         else:
             query = (
                 "select column_name, data_type, comment from duckdb_columns() "
-                "where table_name = ? order by column_index"
+                f"where {IN_MAIN} and table_name = ? order by column_index"
             )
             described = self._connection.execute(query, [name]).fetchall()
         return [_column_of(*each) for each in described]
@@ -196,7 +196,10 @@ class Description:
 
     def uses(self, column: str) -> list[Use]:
         """Return the tables and views that have a column of that name, in order of layers."""
-        query = "select table_name, data_type from duckdb_columns() where column_name = ?"
+        query = (
+            "select table_name, data_type from duckdb_columns() "
+            f"where {IN_MAIN} and column_name = ?"
+        )
         types = dict(self._connection.execute(query, [column]).fetchall())
         return [
             Use(thing, types[thing.name]) for thing in self.things.values() if thing.name in types
@@ -214,7 +217,7 @@ class Description:
         thing, uses = self.things.get(name), self.uses(name)
         if thing or uses:
             return thing, (meaning_of(name) if uses else None), uses
-        query = "select distinct column_name from duckdb_columns() where not internal"
+        query = f"select distinct column_name from duckdb_columns() where {IN_MAIN}"
         columns = (found for (found,) in self._connection.execute(query).fetchall())
         near = _near(name, [*self.things, *columns, *LAYERS])
         hint = f"did you mean {' or '.join(near)}?" if near else "`warehouse schema` lists them"

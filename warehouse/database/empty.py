@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warehouse import settings
 from warehouse.database.file_format import CONFIG, PLANNING, STORAGE_VERSION, duckdb_version
 from warehouse.database.source import source_hash
-from warehouse.database.sql_text import literal
+from warehouse.database.sql_text import IN_MAIN, literal
 from warehouse.files import digest_of
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _made(directory: Path, key: str) -> _Kept:
 def contents_of(connection: DuckDBPyConnection) -> Contents:
     """Return the numbers of tables and views of a database."""
     tables, views = (
-        connection.execute(f"select count(*) from {kind} where not internal").fetchall()[0][0]
+        connection.execute(f"select count(*) from {kind} where {IN_MAIN}").fetchall()[0][0]
         for kind in ("duckdb_tables()", "duckdb_views()")
     )
     return Contents(tables, views)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from warehouse.database.cached import cached
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.sql_text import IN_MAIN, literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def _tables_below(connection: DuckDBPyConnection, names: Sequence[str]) -> list[
         name = waiting.pop()
         found.add(name)
         waiting += [below for below in reads.get(name, ()) if below not in found]
-    query = "select table_name from duckdb_tables() where not internal and not temporary"
+    query = f"select table_name from duckdb_tables() where {IN_MAIN}"
     return sorted(found.intersection(name for (name,) in connection.execute(query).fetchall()))
 
 

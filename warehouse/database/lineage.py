@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
+from warehouse.database.sql_text import IN_MAIN
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
@@ -18,17 +20,17 @@ if TYPE_CHECKING:
 
     Reads = Mapping[str, tuple[str, ...]]
 
-_TEXTS = """\
-select view_name as name, sql as text from duckdb_views() where not internal
+_TEXTS = f"""\
+select view_name as name, sql as text from duckdb_views() where {IN_MAIN}
 union all
 select function_name, if(function_type = 'macro', 'select ', '') || macro_definition
-from duckdb_functions() where not internal and function_type in ('macro', 'table_macro')
+from duckdb_functions() where {IN_MAIN} and function_type in ('macro', 'table_macro')
 order by name"""
 
-_NAMES = """\
-select table_name from duckdb_tables() where not internal
-union select view_name from duckdb_views() where not internal
-union select function_name from duckdb_functions() where not internal"""
+_NAMES = f"""\
+select table_name from duckdb_tables() where {IN_MAIN}
+union select view_name from duckdb_views() where {IN_MAIN}
+union select function_name from duckdb_functions() where {IN_MAIN}"""
 
 
 class Token(NamedTuple):

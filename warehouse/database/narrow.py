@@ -19,17 +19,17 @@ from warehouse.database.current import (
     current_cell_sql,
 )
 from warehouse.database.meta import is_stamped
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.sql_text import IN_MAIN, literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from duckdb import DuckDBPyConnection
 
-_COLUMNS = """\
+_COLUMNS = f"""\
 select table_name, column_name, data_type
 from duckdb_columns()
-where not internal and list_contains(?, table_name)
+where {IN_MAIN} and list_contains(?, table_name)
 order by table_name, column_index"""
 
 _MADE_FROM = "select key, value from warehouse_meta where key in ('tables', 'views') order by key"
@@ -129,7 +129,7 @@ def _cached_statements(
 def _statements(connection: DuckDBPyConnection, relations: Collection[str]) -> dict[str, str]:
     """Return the statement that creates the temporary view of each union."""
     stored = connection.execute(
-        "select view_name, sql from duckdb_views() where not internal and not temporary and "
+        f"select view_name, sql from duckdb_views() where {IN_MAIN} and "
         "list_contains(?, view_name)",
         [_unions()],
     ).fetchall()
@@ -168,7 +168,7 @@ def _others(connection: DuckDBPyConnection, view: str, relations: Collection[str
     """Return the statements that create views without rows."""
     from warehouse.database.lineage import names_in  # here: the statements are mostly cached
 
-    query = "select sql from duckdb_views() where not temporary and view_name = ?"
+    query = f"select sql from duckdb_views() where {IN_MAIN} and view_name = ?"
     [(sql,)] = connection.execute(query, [view]).fetchall()
     own = {f"stg_{relation}" for relation in relations}
     names = sorted({name for name in names_in(sql).relations if name.startswith("stg_")} - own)

@@ -42,7 +42,7 @@ from warehouse.database.facts import (
 )
 from warehouse.database.meta import FACTS_ID, FACTS_LAST, META, last_fact
 from warehouse.database.reference import reference_files
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.sql_text import IN_MAIN, literal, quoted
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -373,10 +373,7 @@ def _columns(connection: DuckDBPyConnection, table: str) -> set[str]:
 
 
 def _tables(connection: DuckDBPyConnection) -> set[str]:
-    query = (
-        "select table_name from duckdb_tables() where not internal and not temporary"
-        " and database_name = current_database() and schema_name = current_schema()"
-    )
+    query = f"select table_name from duckdb_tables() where {IN_MAIN}"
     return {name for (name,) in connection.execute(query).fetchall()}
 
 

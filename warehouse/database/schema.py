@@ -52,7 +52,7 @@ from warehouse.database.reference import (
     store_measured,
     store_table,
 )
-from warehouse.database.sql_text import quoted
+from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.tables import (
     IS_REPEATED,
     all_tables,
@@ -147,7 +147,7 @@ def prepare(
 
 
 def _views_of(connection: DuckDBPyConnection) -> set[str]:
-    query = "select view_name from duckdb_views() where not internal"
+    query = f"select view_name from duckdb_views() where {IN_MAIN}"
     return {name for (name,) in connection.execute(query).fetchall()}
 
 
@@ -186,9 +186,9 @@ def _unchanged(
     """Return the views and table macros that need not be created again."""
     before = json.loads(stored.get(_HASHES, "{}"))
     present = connection.execute(
-        "select view_name from duckdb_views() where not internal "
+        f"select view_name from duckdb_views() where {IN_MAIN} "
         "union select function_name from duckdb_functions() "
-        "where not internal and function_type = 'table_macro'"
+        f"where {IN_MAIN} and function_type = 'table_macro'"
     ).fetchall()
     return {name for (name,) in present if name in hashes and before.get(name) == hashes[name]}
 
@@ -313,7 +313,7 @@ def _comment(
 
 def _stored_columns(connection: DuckDBPyConnection) -> dict[str, dict[str, str]]:
     """Return table -> column -> type of everything in the database."""
-    query = "select table_name, column_name, data_type from duckdb_columns() where not internal"
+    query = f"select table_name, column_name, data_type from duckdb_columns() where {IN_MAIN}"
     found: dict[str, dict[str, str]] = {}
     for table, name, kind in connection.execute(query).fetchall():
         found.setdefault(table, {})[name] = kind

@@ -7,6 +7,11 @@ import re
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
+IN_MAIN = "not internal and database_name = current_database() and schema_name = 'main'"
+"""Condition on DuckDB's catalog for what this package made, and what users put next to it. Their
+schemas, attached files and temporary tables may have the same names."""
+
+
 def is_name(text: str) -> bool:
     """Return whether `text` may name a table or view: lower case, digits, underscores."""
     return _NAME.fullmatch(text) is not None
@@ -24,7 +29,7 @@ def literal(text: str) -> str:
 
 def view_exists(name: str) -> str:
     """Return a query with a row if a view of that name exists."""
-    return f"select 1 from duckdb_views() where view_name = {literal(name)}"
+    return f"select 1 from duckdb_views() where {IN_MAIN} and view_name = {literal(name)}"
 
 
 def value_literal(value: str | float | bool | None) -> str:
