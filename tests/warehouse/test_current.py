@@ -174,6 +174,13 @@ def test_a_part_of_a_newer_version_takes_the_place_of_its_own_layouts_only(
     assert seen(connection) == [(1, 8, 1, 1.0), (2, 4, 2, 2.5)]
 
 
+def test_a_row_whose_mark_is_missing_is_shown(connection: duckdb.DuckDBPyConnection) -> None:
+    store(connection, Stored(1, 1, ((8, 1, 1.0),)))
+    connection.execute("update toy set is_repeated = null")
+
+    assert seen(connection) == [(1, 8, 1, 1.0)]
+
+
 def test_rows_without_a_cell_are_not_shown(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("insert into toy by name select 9 as cell_id, 1.0 as step_seconds")
 

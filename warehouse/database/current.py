@@ -43,7 +43,7 @@ def current_view_sql(estimator: Estimator, relation: Relation) -> str:
     return f"""\
 {_rows_sql(estimator, relation)}
 where {CURRENT_CELL}.relation = {literal(relation.name)}
-    and not {quoted(relation.table)}.{IS_REPEATED}"""
+    and {quoted(relation.table)}.{IS_REPEATED} is distinct from true"""
 
 
 def _rows_sql(estimator: Estimator, relation: Relation, stored_in: str = "") -> str:
