@@ -31,6 +31,7 @@ SHORTER = {
     # tests/cli/test_calibrate.py runs the example
     "calibrate": "warehouse calibrate steps.csv --fit host_seconds_per_launch --name tuned",
     "validate": "warehouse validate --db new.duckdb",  # tests/cli/test_validate.py runs it
+    "repair": "warehouse repair --db new.duckdb",  # another name of `rebuild`
     "explore": "",  # serves a page until ^C: tests/cli/test_explore.py
 }
 LAST = ("drop", "export", "compact", "repair", "validate")
