@@ -145,8 +145,10 @@ def test_a_table_with_the_name_of_a_view_that_an_update_adds_is_named_with_a_way
         assert connection.execute("from memory_error").fetchall() == []
 
 
-@pytest.mark.parametrize("table", ["cell", "stored_best", "roofline", "accelerator_alias"])
-@pytest.mark.parametrize("anew", [(), ("--anew",)])
+@pytest.mark.parametrize(
+    ("table", "anew"),
+    [("cell", ()), ("stored_best", ()), ("roofline", ("--anew",)), ("accelerator_alias", ())],
+)
 def test_a_view_in_the_place_of_a_table_is_named_with_a_way_out(
     database: Path, empty_warehouse: Path, table: str, anew: tuple[str, ...]
 ) -> None:
