@@ -139,6 +139,20 @@ def test_a_control_character_in_the_name_of_a_column_is_refused(
     assert "\x1b" not in err  # in a remark on the name, too
 
 
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", ["accelerator", "seconds"])
+def test_a_control_character_in_the_name_of_a_needed_column_is_refused(
+    refuse: Refuse, tmp_path: Path, reader: str, name: str
+) -> None:
+    file = tmp_path / "rows.csv"
+    header, row = lines_for(reader)
+    header = header.replace(name, f"{name}\x1b[31m")
+    file.write_text(f"{header}\n{row}\n", encoding="utf-8")
+    err = refuse(reader, file)
+    assert rf'{name}\x1b[31m" has the control character' in err
+    assert "\x1b" not in err
+
+
 def test_a_column_that_is_copied_may_have_several_lines(warehouse: Command, tmp_path: Path) -> None:
     file, out = tmp_path / "rows.csv", tmp_path / "out.csv"
     file.write_text(f'{HEADER},"two\nlines"\n{ROW},"first\nsecond\tline"\n', encoding="utf-8")

@@ -753,6 +753,42 @@ def test_a_transaction_without_a_commit_is_refused(writer: Warehouse) -> None:
     assert writer.execute("begin; insert into own values (1); rollback").is_empty()
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "read"),
+    [
+        (np.datetime64("2020-01-01T00:00:00.5", "ns"), "TIMESTAMP", "2020-01-01 00:00:00.5"),
+        (np.datetime64("2020-02", "M"), "DATE", "2020-02-01"),
+        (np.timedelta64(5000, "ns"), "INTERVAL", "00:00:00.000005"),
+        (np.array(["2020-01-01"], dtype="M8[ns]"), "TIMESTAMP[]", "['2020-01-01 00:00:00']"),
+        (np.array("2020-01-01", dtype="M8[D]"), "DATE", "2020-01-01"),
+        ({5}, "INTEGER[]", "[5]"),
+        (frozenset({np.int64(5)}), "INTEGER[]", "[5]"),
+    ],
+)
+def test_times_of_numpy_and_sets_keep_their_values(
+    reader: Warehouse, value: Any, kind: str, read: str
+) -> None:
+    found = reader.sql("select typeof($value) as kind, $value::varchar as read", value=value)
+    assert found.row(0) == (kind, read)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (np.timedelta64(5, "ns"), "no whole number of microseconds"),
+        (np.datetime64("2020-01-01T00:00:00.000000001", "ns"), "no whole number of microseconds"),
+        (np.datetime64(20_000, "Y"), "beyond the times of Python"),
+        (np.timedelta64(2, "M"), "no fixed length"),
+        ([np.timedelta64(2)], "no fixed length"),
+    ],
+)
+def test_times_of_numpy_that_python_does_not_have_are_refused(
+    reader: Warehouse, value: Any, reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        reader.sql("select $value as value", value=value)
+
+
 def test_numbers_of_numpy_within_collections_are_parameters(writer: Warehouse) -> None:
     found = writer.sql("select $a.b as b, len($c) as n", a={"b": np.int64(3)}, c=[np.float64(1)])
     assert found.rows() == [(3, 1)]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -203,6 +203,25 @@ def test_a_thread_does_not_wait_for_itself(made: Path) -> None:
             open_for_write(made)
         assert not isinstance(caught.value, LockedError)
     assert said == []
+
+
+def test_a_writer_does_not_wait_for_a_reader_of_its_thread(made: Path) -> None:
+    said: list[str] = []
+    with open_for_read(made), accessing(Access(write_seconds=60, say=said.append)):
+        with pytest.raises(DatabaseError, match="this thread has it open for reading") as caught:
+            open_for_write(made)
+        assert not isinstance(caught.value, LockedError)
+    assert said == []
+
+
+def test_a_writer_waits_for_a_reader_of_another_thread(made: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(open_for_read, made).result()
+        with accessing(Access(write_seconds=0)), pytest.raises(LockedError, match="this process"):
+            open_for_write(made)
+        access = Access(write_seconds=60, say=lambda _: reader.close())
+        with accessing(access), open_for_write(made) as connection:
+            assert connection.execute("select count(*) from study").fetchall() == [(0,)]
 
 
 def test_no_writer_opens_before_the_first_has_closed_its_handles(

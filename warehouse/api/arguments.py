@@ -31,14 +31,43 @@ _AT_LEAST_ZERO = frozenset({"headroom_gb", "electricity_price"})
 
 
 def plain(value: Any) -> Any:
-    """Return numbers and arrays of numpy, also in collections, as those of Python; leave others."""
+    """Return numbers, times and arrays of numpy, also in collections, as those of Python.
+
+    Sets become lists, and other values stay as they are.
+
+    Raises
+    ------
+    InputError
+        If Python has no equal value for a time.
+    """
     if isinstance(value, dict):
         return {plain(key): plain(each) for key, each in value.items()}
-    if isinstance(value, set | frozenset):
-        return {plain(each) for each in value}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
-    return value.tolist() if isinstance(value, np.number | np.bool_ | np.ndarray) else value
+    if isinstance(value, np.ndarray):
+        is_time = value.dtype.kind in "mM" and value.ndim
+        return plain([*value] if is_time else value[()] if not value.ndim else value.tolist())
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return _plain_time(value)
+    return value.tolist() if isinstance(value, np.number | np.bool_) else value
+
+
+def _plain_time(value: np.datetime64 | np.timedelta64) -> Any:
+    """Return a time of numpy as a date, a datetime or a timedelta; NaT is None."""
+    if np.isnat(value):
+        return None
+    kind, unit = value.dtype.kind, np.datetime_data(value.dtype)[0]
+    if kind == "m" and unit in ("Y", "M", "generic"):
+        raise InputError(f"{value!r} has no fixed length", "give a datetime.timedelta")
+    target = f"{kind}8[{'D' if kind == 'M' and unit in 'YMWD' else 'us'}]"
+    exact = value.astype(target)
+    found = exact.item()
+    if isinstance(found, int) or exact.astype(value.dtype) != value:
+        raise InputError(
+            f"{value!r} is no whole number of microseconds, or beyond the times of Python",
+            "round it, or give a text and cast it in the query",
+        )
+    return found
 
 
 def checked_query(query: str) -> str:

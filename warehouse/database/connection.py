@@ -19,7 +19,7 @@ from warehouse.database.holders import duration, writer_in_words
 from warehouse.database.leftovers import remove_leftovers
 from warehouse.database.meta import is_stamped, last_fact, path_of
 from warehouse.database.new_file import create_missing
-from warehouse.database.own_writers import no_writer_opens, refuse_writer, register
+from warehouse.database.own_writers import no_writer_opens, refuse_conflict, register
 from warehouse.database.paths import file_of, refuse_missing
 from warehouse.database.snapshot import Snapshots, is_being_copied, is_published, snapshot_path
 from warehouse.errors import DatabaseError, LockedError
@@ -210,10 +210,9 @@ def _opened(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
     file = file_of(path)
     try:
         with nullcontext() if read_only else no_writer_opens():
-            refuse_writer(file)
+            refuse_conflict(file, writes=not read_only)
             connection = duckdb.connect(str(file), read_only=read_only, config=CONFIG)
-            if not read_only:
-                register(file, connection)
+            register(file, connection, writes=not read_only)
     except duckdb.Error as error:
         raise database_error(error, path, is_opening=True) from error
     return connection
@@ -222,7 +221,7 @@ def _opened(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
 def _connect(
     path: Path, *, read_only: bool, takes_snapshot: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    """Open a file, and wait for a lock of another process as long as the access says.
+    """Open a file, and wait for another process or thread as long as the access says.
 
     Parameters
     ----------

@@ -54,8 +54,9 @@ def database_error(
     if "set lock on file" in said:
         return _locked(said, path)
     if "different configuration" in said:
-        return DatabaseError(
-            f"{path}: this process has it open in another mode", "close the other connection first"
+        return LockedError(
+            f"{path}: is in use by another connection of this process",
+            "close it, or wait for its end with a longer `wait`",
         )
     if "version number" in said:
         return DatabaseError(

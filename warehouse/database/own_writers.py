@@ -1,7 +1,8 @@
-"""Databases that this process has open for writing.
+"""Databases that this process has open, by thread.
 
 POSIX locks are those of a process (fcntl(2), POSIX.1-2017): they do not keep out a second writer of
-the same process, and its end drops the lock of the first.
+the same process, and its end drops the lock of the first. DuckDB itself refuses a reader beside a
+writer of the same process.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class _Writer(NamedTuple):
-    """A connection, and the thread that opened it."""
+class _Opening(NamedTuple):
+    """A connection, the thread that opened it, and whether it may write."""
 
     connection: weakref.ref[duckdb.DuckDBPyConnection]
     thread: int
+    writes: bool
 
     @property
     def is_open(self) -> bool:
@@ -35,8 +37,10 @@ class _Writer(NamedTuple):
         return False
 
 
-_WRITERS: dict[tuple[int, int], _Writer] = {}
-"""Device and number of a file -> its last writer."""
+_OPENINGS: dict[tuple[int, int], list[_Opening]] = {}
+"""Device and number of a file -> its openings, also some that have ended."""
+
+_NOTING = threading.Lock()
 
 _OPENING = threading.Lock()
 
@@ -46,32 +50,42 @@ def no_writer_opens() -> threading.Lock:
     return _OPENING
 
 
-def register(file: Path, connection: duckdb.DuckDBPyConnection) -> None:
-    """Note that this thread writes to a database until the connection is closed."""
-    _WRITERS[_identity(file)] = _Writer(weakref.ref(connection), threading.get_ident())
+def register(file: Path, connection: duckdb.DuckDBPyConnection, *, writes: bool) -> None:
+    """Note that this thread has a database open until the connection is closed."""
+    opening = _Opening(weakref.ref(connection), threading.get_ident(), writes)
+    with _NOTING:
+        _OPENINGS[_identity(file)] = [*_open(file), opening]
 
 
-def refuse_writer(file: Path) -> None:
-    """Raise if this process has a database open for writing.
+def refuse_conflict(file: Path, *, writes: bool) -> None:
+    """Raise if this process has a database open in a way that keeps out another opening.
+
+    Readers of other threads are left to DuckDB, which refuses a writer beside them.
 
     Raises
     ------
     LockedError
-        If another thread has it open.
+        If another thread writes to it.
     DatabaseError
-        If this thread has: to wait for it would take forever.
+        If this thread has it open: to wait for it would take forever.
     """
-    writer = _WRITERS.get(_identity(file))
-    if writer is None or not writer.is_open:
-        return
-    if writer.thread == threading.get_ident():
-        raise DatabaseError(
-            f"{file}: this thread has it open for writing", "close that connection first"
+    with _NOTING:
+        found = [each for each in _open(file) if each.writes or writes]
+    for opening in found:
+        if opening.thread == threading.get_ident():
+            mode = "writing" if opening.writes else "reading"
+            raise DatabaseError(
+                f"{file}: this thread has it open for {mode}", "close that connection first"
+            )
+    if any(each.writes for each in found):
+        raise LockedError(
+            f"{file}: is in use by another thread of this process, which writes to it",
+            "wait for its end with a longer `wait`",
         )
-    raise LockedError(
-        f"{file}: is in use by another thread of this process, which writes to it",
-        "wait for its end with a longer `wait`",
-    )
+
+
+def _open(file: Path) -> list[_Opening]:
+    return [each for each in _OPENINGS.get(_identity(file), ()) if each.is_open]
 
 
 def _identity(file: Path) -> tuple[int, int]:

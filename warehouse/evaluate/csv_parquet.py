@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from warehouse.errors import InputError
-from warehouse.evaluate.frames import has_parts
+from warehouse.evaluate.frames import has_parts, refused_names
 from warehouse.files import check_target, refuse_overwriting, written_whole
 
 if TYPE_CHECKING:
@@ -79,9 +79,17 @@ def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.
     Raises
     ------
     InputError
-        If the file is damaged, has no header, names a column twice, has a line with too few or
-        too many cells, or another separator than commas.
+        If the file is damaged, has no header, names a column twice or with a control character,
+        has a line with too few or too many cells, or another separator than commas.
     """
+    frame = _read(path, inputs, keep_text=keep_text)
+    # first: a needed column with such a name would be reported as missing
+    if refusals := refused_names(frame.columns):
+        raise InputError.from_refusals(refusals, str(path))
+    return frame
+
+
+def _read(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
     try:
         if path.suffix.lower() == ".parquet":
             return pl.read_parquet(path, glob=False, hive_partitioning=False)

@@ -38,11 +38,7 @@ def wrong_types(
     names
         Columns of names and remarks, which may be numbers or dates as well.
     """
-    refusals = [
-        Refusal("column", name, reason, "rename it")
-        for name in frame.columns
-        if (reason := control_character(name, LINE_MARKS))
-    ]
+    refusals = refused_names(frame.columns)
     for name, dtype in frame.schema.items():
         if dtype == pl.Null or _is_text(dtype):
             continue
@@ -51,6 +47,15 @@ def wrong_types(
         elif name in names and has_parts(dtype):
             refusals.append(wrong_type(frame[name], "a text"))
     return refusals
+
+
+def refused_names(names: Sequence[str]) -> list[Refusal]:
+    """Return a refusal for each column whose name has a control character."""
+    return [
+        Refusal("column", name, reason, "rename it")
+        for name in names
+        if (reason := control_character(name, LINE_MARKS))
+    ]
 
 
 def wrong_type(series: pl.Series, kind: str) -> Refusal:
