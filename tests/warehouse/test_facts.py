@@ -350,6 +350,14 @@ def test_the_entry_of_a_process_killed_in_the_first_transaction_is_withdrawn(
     assert outcomes(database) == [WITHDRAWN, COMMITTED]
 
 
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_writer_makes_a_damaged_folder_again(stored: Path, place: int) -> None:
+    edit_lines(folder_of(stored), flip(place))
+    open_for_write(stored).close()
+    assert read_facts(folder_of(stored)).is_whole
+    assert facts_of(stored) == ["one", "two"]
+
+
 @pytest.mark.parametrize(
     "change", [('"format"', '"fxrmat"'), ('_version": 2', '_version": 3'), ('"id": "', '"id": "x')]
 )

@@ -530,6 +530,9 @@ def test_the_file_makes_a_damaged_folder_again(stored: Path, place: int) -> None
     [
         (0, ["one", "two", "new", "later"], 0),
         (1, ["one", "two", "new", "later"], 0),
+        (2, ["one", "two", "new", "later"], 0),
+        (3, ["one", "two", "new", "later"], 0),
+        (4, ["one", "two", "new", "later"], 0),
         (5, ["one", "two", "later"], 4),
         (7, ["one", "two", "new"], 4),
     ],
@@ -549,6 +552,24 @@ def test_an_older_file_gives_the_facts_of_damaged_lines(
     assert sorted(profiles(stored)) == sorted(kept)
     assert read_facts(folder_of(stored)).is_whole
     store_profile(stored, "last")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("unchecked")
+def test_damaged_configurations_are_taken_from_the_file(every_kind: Path, tmp_path: Path) -> None:
+    database = copied(every_kind, tmp_path / "warehouse.duckdb")
+    before, folder = content(database), folder_of(database)
+    damaged = sorted((folder / "inputs").iterdir())[0]
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    code, _, err = call("validate", "--db", database)
+    assert code == 4
+    assert f"{folder}: inputs/{damaged.name} is damaged" in err
+    done("export", "--facts", tmp_path / "exported", "--db", database)
+    assert read_facts(tmp_path / "exported").with_inputs().is_whole
+    report = rebuild(database)
+    assert (report.replayed.lost, report.damage) == ({}, "")
+    assert read_facts(folder).with_inputs().is_whole
+    assert content(database) == before
 
 
 @pytest.mark.usefixtures("unchecked")

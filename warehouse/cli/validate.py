@@ -92,7 +92,7 @@ def refuse_damaged_facts(db: Path) -> None:
     from warehouse.errors import CheckError
 
     folder = folder_of(db)
-    if is_folder(folder) and (damage := read_facts(folder).damage):
+    if is_folder(folder) and (damage := read_facts(folder).with_inputs().damage):
         raise CheckError(
             f"{folder}: {damage}",
             f"`{rebuild_command(db)}` makes it again from the database, and keeps this one",

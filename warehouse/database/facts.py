@@ -105,12 +105,19 @@ class Facts:
         All intact entries, in the order of their numbers.
     damaged
         Numbers of the lines whose content is not what was written, or that belong to no entry.
+    lines
+        Number of an entry -> number of its line.
+    lost_inputs
+        Numbers of the entries in force whose configurations are missing or not those that were
+        written; `with_inputs` finds them.
     """
 
     folder: Path
     id: str
     entries: tuple[Entry, ...]
     damaged: tuple[int, ...] = field(default=())
+    lines: Mapping[int, int] = field(default_factory=dict)
+    lost_inputs: tuple[int, ...] = field(default=())
 
     @property
     def last(self) -> Entry | None:
@@ -125,8 +132,8 @@ class Facts:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether every line is there and can be read."""
-        return not self.damaged and not self.missing
+        """Return whether every line is there and can be read, and no inputs are lost."""
+        return not self.damaged and not self.missing and not self.lost_inputs
 
     @property
     def damage(self) -> str:
@@ -134,7 +141,19 @@ class Facts:
         found = [f"line {place} is damaged" for place in self.damaged]
         if not self.damaged:  # otherwise these are the entries of the damaged lines
             found += [f"entry {number} was removed" for number in self.missing]
+        found += [f"{INPUTS}/{number}.parquet is damaged" for number in self.lost_inputs]
         return ", ".join(found)
+
+    def with_inputs(self) -> Facts:
+        """Return these facts after a look at every file of configurations."""
+        lost = []
+        for entry in self.live(with_open=True):
+            if entry.inputs is not None:
+                try:
+                    self.inputs_of(entry)
+                except InputError:
+                    lost.append(entry.number)
+        return replace(self, lost_inputs=tuple(lost))
 
     def live(self, *, with_open: bool = False) -> list[Entry]:
         """Return the entries in force: neither replaced nor removed by a later one.
@@ -209,12 +228,13 @@ def read_facts(folder: Path) -> Facts:
         ) from None
     name = _read_head(lines[0], path)
     entries: dict[int, Entry] = {}
+    lines_of: dict[int, int] = {}
     outcomes: dict[int, str] = {}
     damaged = [] if name else [1]
     for place, line in enumerate(lines[1:-1], start=2):  # after the last \n is a line that was cut
         found = _parsed(line)
         if isinstance(found, Entry) and found.number > next(reversed(entries), 0):
-            entries[found.number] = found
+            entries[found.number], lines_of[found.number] = found, place
         elif isinstance(found, _Outcome) and _is_of(found, entries.get(found.number)):
             outcomes[found.number] = found.outcome
         else:
@@ -227,7 +247,7 @@ def read_facts(folder: Path) -> Facts:
     ordered = tuple(
         replace(entry, outcome=outcomes.get(number, OPEN)) for number, entry in entries.items()
     )
-    return Facts(folder, name, ordered, tuple(damaged))
+    return Facts(folder, name, ordered, tuple(damaged), lines_of)
 
 
 class _Outcome(NamedTuple):

@@ -32,7 +32,6 @@ from warehouse.database.facts import (
     free_name,
     inputs_path,
     is_folder,
-    last_outcome,
     named_errors,
     new_entry,
     new_folder,
@@ -93,10 +92,6 @@ def attend(connection: DuckDBPyConnection, database: Path) -> None:
     """
     folder = folder_of(database)
     if _PAUSED.get():
-        return
-    name, number, checksum = last_fact(connection)
-    if name and last_outcome(folder) == (name, number, checksum):
-        _NEXT[folder] = number + 1
         return
     facts = read_facts(folder) if is_folder(folder) else None
     if facts is not None and (lacking := lacking_facts(connection, database, facts)):

@@ -72,7 +72,7 @@ def export_facts(database: Path, folder: Path) -> ExportReport:
     new = partial_path(folder)
     with open_for_read(database) as connection:  # which keeps writers out
         source = folder_of(database)
-        facts = read_facts(source) if is_folder(source) else None
+        facts = read_facts(source).with_inputs() if is_folder(source) else None
         if facts is not None:
             lacking_facts(connection, database, facts)  # refuses the folder of another database
         try:

@@ -11,6 +11,7 @@ import duckdb
 
 from warehouse.database.connection import open_file, open_for_write
 from warehouse.database.facts import (
+    OPEN,
     WITHDRAWN,
     append_copies,
     folder_of,
@@ -234,7 +235,7 @@ def _facts(database: Path, former: _Former) -> Iterator[Facts]:
         If there are none, or they belong to another database.
     """
     folder = folder_of(database)
-    facts = read_facts(folder) if is_folder(folder) else None
+    facts = read_facts(folder).with_inputs() if is_folder(folder) else None
     connection = former.connection
     with ExitStack() as stack:
         if connection is not None:
@@ -268,12 +269,22 @@ def _compared(
             _, number, _ = last_fact(connection)
             later = [e for e in facts.entries if e.number > number and e.outcome != WITHDRAWN]
             append_copies(new, facts, later)
-            # an entry that the file has takes two lines, with its outcome
-            is_lost = len({*facts.damaged} - {1}) > 2 * len(facts.missing)
-            if is_lost or any(each > number for each in facts.missing):
+            if _is_lost(facts, number):
                 former.damage = facts.damage
         stack.push(made.pop_all())
     return read_facts(new)
+
+
+def _is_lost(facts: Facts, number: int) -> bool:
+    """Return whether damage may be of entries later than the last one that the file has."""
+    if any(each > number for each in (*facts.missing, *facts.lost_inputs)):
+        return True
+    known = [entry for entry in facts.entries if entry.number <= number]
+    line = facts.lines[known[-1].number] if known else 1
+    # each entry takes a line and one for its outcome
+    left = 2 * (number - known[-1].number) if known else 2 * number
+    left += bool(known) and known[-1].outcome == OPEN
+    return sum(place > line for place in facts.damaged) > left
 
 
 def _without_facts(database: Path, reason: str) -> DatabaseError:
