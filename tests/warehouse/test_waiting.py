@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from warehouse import Warehouse
 from warehouse.database import holders as holders_of
 from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_read, open_for_write, writing
@@ -222,6 +224,26 @@ def test_a_writer_waits_for_a_reader_of_another_thread(made: Path) -> None:
         access = Access(write_seconds=60, say=lambda _: reader.close())
         with accessing(access), open_for_write(made) as connection:
             assert connection.execute("select count(*) from study").fetchall() == [(0,)]
+
+
+def test_blocks_of_two_warehouses_in_two_threads_take_turns(made: Path) -> None:
+    has_read, says = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with Warehouse(made) as reader:
+            reader.sql("select 1")
+            has_read.set()
+            assert says.wait(60)
+
+    with ThreadPoolExecutor(1) as pool, Warehouse(made, writable=True, wait=60) as writer:
+        reading = pool.submit(read)
+        assert has_read.wait(60)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda *_, **__: says.set()  # it waits for the reader
+            warnings.simplefilter("always")
+            writer.execute("create table note (text varchar)")
+        reading.result()
+        assert writer.sql("select count(*) as n from note")["n"].to_list() == [0]
 
 
 def test_no_writer_opens_before_the_first_has_closed_its_handles(

@@ -43,9 +43,9 @@ class DatabaseFile:
     writable
         Whether methods may write; a missing file is then created.
     wait
-        Seconds to wait for a database that another process has open; None: 30 to write, 0.2 to
-        read. While that process goes on writing, a reader then gets the rows that it published
-        last; a warning says how old they are.
+        Seconds to wait for a database that another process or thread has open; None: 30 to
+        write, 0.2 to read. While that process goes on writing, a reader then gets the rows that it
+        published last; a warning says how old they are.
     """
 
     def __init__(
