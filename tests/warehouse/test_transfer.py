@@ -183,7 +183,8 @@ def test_an_excel_sheet_has_texts_of_what_it_cannot_hold(
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("select repeat('x', 40000) as text", "column `text` has a text of 40,000 characters"),
+        ("select repeat('x', 40000) as text", "column `text` has a text of 40,000 UTF-16 units"),
+        ("select repeat('\U0001f600', 20000) as text", "a text of 40,000 UTF-16 units"),
         (f"select 1 as {'x' * 256}", "has a name of more than 255 characters"),
     ],
 )
@@ -230,6 +231,15 @@ def test_a_csv_says_which_columns_a_spreadsheet_would_run(
         f"{out}: texts in `b` begin as formulas do: import the CSV into a spreadsheet as text"
     ]
     assert pl.read_csv(out)["b"].item() == text
+
+
+def test_a_geometry_is_the_same_text_in_every_text_format(
+    empty_warehouse: Path, tmp_path: Path
+) -> None:
+    for ending in ("csv", "json", "md"):
+        out = tmp_path / f"rows.{ending}"
+        export_query(empty_warehouse, "select 'POINT (1 2)'::geometry as x", out)
+        assert "POINT (1 2)" in out.read_text("utf-8")
 
 
 def test_json_has_ids_as_texts_on_request(empty_warehouse: Path, tmp_path: Path) -> None:

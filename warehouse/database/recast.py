@@ -29,7 +29,7 @@ TEXTS = frozenset({"varchar", "enum", "union", "variant"})
 
 PYTHON: Mapping[str, str] = {
     **_ZONED,  # they need one more package
-    **dict.fromkeys(("interval", "timestamp_ns", "time_ns"), _TEXT),
+    **dict.fromkeys(("interval", "timestamp_ns", "time_ns", "geometry"), _TEXT),
 }
 """Type whose values Python changes or cannot read -> the type to read instead."""
 
