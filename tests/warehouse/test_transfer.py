@@ -145,6 +145,24 @@ def test_parquet_has_the_values_of_the_query(
     assert [text.endswith(f": `x` as {said}") for text in warnings] == [True] * bool(said)
 
 
+def test_a_large_number_changes_only_its_own_column_of_parquet(
+    empty_warehouse: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows.parquet"
+    warnings: list[str] = []
+    query = (
+        "select sum(i) as n, sum(i + 9223372036854775807) as d, [sum(i)] as l, count(*) as c, "
+        f"max({2**127 - 1}::hugeint) as m from range(3) as r(i)"
+    )
+    assert export_query(empty_warehouse, query, out, warn=warnings.append) == 1
+    found = pl.read_parquet(out)
+    assert found.row(0) == (3, 27670116110564327424, [3], 3, str(2**127 - 1))
+    assert found.schema["n"] == pl.Int64()
+    assert [text.partition("others: ")[2] for text in warnings] == [
+        "`d` as decimal(38, 0), `m` as varchar"
+    ]
+
+
 SHEET_VALUES = {
     "interval '1 month 3 days'": "1 month 3 days",
     "interval '-1 second'": "-00:00:01",
