@@ -478,7 +478,10 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
         seconds = file.schema_arrow.get_field_index("step_seconds")
         if seconds < 0:
             return None
-        values = file.read(columns=["step_seconds"]).column(0)
+        try:
+            values = file.read(columns=["step_seconds"]).column(0)
+        except (OSError, pa.ArrowException):  # damaged pages are refused where all are read
+            return None
         if values.null_count or pc.any(pc.is_nan(values)).as_py():
             return f"{place}: `step_seconds` has NULL or NaN"
     return None
