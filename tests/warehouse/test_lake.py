@@ -193,6 +193,23 @@ def outside(place: Path) -> None:
     place.symlink_to(moved)
 
 
+def piped(place: Path) -> None:
+    """Put a named pipe in the place of a file."""
+    place.unlink()
+    os.mkfifo(place)
+
+
+def with_times(value: float | None) -> Callable[[pa.Table], pa.Table]:
+    """Return a change of rows: each has this `step_seconds`."""
+
+    def change(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index("step_seconds")
+        field = table.schema.field(place)
+        return table.set_column(place, field, pa.array([value] * len(table), field.type))
+
+    return change
+
+
 def edited(place: Path, *, is_format_1: bool = False, **changes: Any) -> None:
     """Change values of a small file; those of format 1 have no checksum."""
     document = {**json.loads(place.read_text()), **changes}
@@ -240,10 +257,15 @@ def damaged(place: Path) -> None:
             place, lambda table: table.set_column(0, "cell_id", pa.array([1] * len(table)))
         ),
         outside,
+        piped,
+        lambda place: piped(place.parents[1] / json.loads(place.read_text())["file"]),
+        lambda place: rewritten(place, with_times(None)),
+        lambda place: rewritten(place, with_times(float("nan"))),
     ],
     ids=[
         *("cut", "bit", "deep", "bytes", "list", "keys", "text", "path", "id", "unknown"),
         *("num_rows", "no checksum", "fewer rows", "columns", "other rows", "link"),
+        *("pipe", "pipe of rows", "null times", "nan times"),
     ],
 )
 def test_a_bad_manifest_is_a_missing_cell(

@@ -145,6 +145,24 @@ def test_parquet_has_the_values_of_the_query(
     assert [text.endswith(f": `x` as {said}") for text in warnings] == [True] * bool(said)
 
 
+def test_a_large_number_changes_only_its_own_column_of_parquet(
+    empty_warehouse: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows.parquet"
+    warnings: list[str] = []
+    query = (
+        "select sum(i) as n, sum(i + 9223372036854775807) as d, [sum(i)] as l, count(*) as c, "
+        f"max({2**127 - 1}::hugeint) as m from range(3) as r(i)"
+    )
+    assert export_query(empty_warehouse, query, out, warn=warnings.append) == 1
+    found = pl.read_parquet(out)
+    assert found.row(0) == (3, 27670116110564327424, [3], 3, str(2**127 - 1))
+    assert found.schema["n"] == pl.Int64()
+    assert [text.partition("others: ")[2] for text in warnings] == [
+        "`d` as decimal(38, 0), `m` as varchar"
+    ]
+
+
 SHEET_VALUES = {
     "interval '1 month 3 days'": "1 month 3 days",
     "interval '-1 second'": "-00:00:01",
@@ -183,7 +201,8 @@ def test_an_excel_sheet_has_texts_of_what_it_cannot_hold(
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("select repeat('x', 40000) as text", "column `text` has a text of 40,000 characters"),
+        ("select repeat('x', 40000) as text", "column `text` has a text of 40,000 UTF-16 units"),
+        ("select repeat('\U0001f600', 20000) as text", "a text of 40,000 UTF-16 units"),
         (f"select 1 as {'x' * 256}", "has a name of more than 255 characters"),
     ],
 )
@@ -230,6 +249,15 @@ def test_a_csv_says_which_columns_a_spreadsheet_would_run(
         f"{out}: texts in `b` begin as formulas do: import the CSV into a spreadsheet as text"
     ]
     assert pl.read_csv(out)["b"].item() == text
+
+
+def test_a_geometry_is_the_same_text_in_every_text_format(
+    empty_warehouse: Path, tmp_path: Path
+) -> None:
+    for ending in ("csv", "json", "md"):
+        out = tmp_path / f"rows.{ending}"
+        export_query(empty_warehouse, "select 'POINT (1 2)'::geometry as x", out)
+        assert "POINT (1 2)" in out.read_text("utf-8")
 
 
 def test_json_has_ids_as_texts_on_request(empty_warehouse: Path, tmp_path: Path) -> None:

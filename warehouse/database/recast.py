@@ -9,7 +9,7 @@ from warehouse.database.sql_text import literal, quoted
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import polars
     from duckdb import DuckDBPyRelation
@@ -29,7 +29,7 @@ TEXTS = frozenset({"varchar", "enum", "union", "variant"})
 
 PYTHON: Mapping[str, str] = {
     **_ZONED,  # they need one more package
-    **dict.fromkeys(("interval", "timestamp_ns", "time_ns"), _TEXT),
+    **dict.fromkeys(("interval", "timestamp_ns", "time_ns", "geometry"), _TEXT),
 }
 """Type whose values Python changes or cannot read -> the type to read instead."""
 
@@ -67,7 +67,7 @@ PARQUET: Sequence[Mapping[str, str]] = [
     {**_PARQUET, "hugeint": whole, "uhugeint": whole}
     for whole in ("bigint", "decimal(38, 0)", _TEXT)
 ]
-"""The same of Parquet. Sums of integers are HUGEINT: the first that holds their values is taken."""
+"""The same of Parquet. Sums of integers are HUGEINT: each column takes the first that holds it."""
 
 
 def recast(
@@ -87,6 +87,36 @@ def recast(
     if not changed:
         return statement, {}
     return f"select {', '.join(terms)} from query({literal(statement)})", changed
+
+
+def recast_each(
+    statement: str,
+    columns: Sequence[str],
+    types: Sequence[Any],
+    casts: Sequence[Mapping[str, str]],
+    holds: Callable[[str], bool],
+) -> tuple[str, dict[str, str]]:
+    """Return what `recast` does, with the first of some mappings that holds each column's values.
+
+    Parameters
+    ----------
+    holds
+        Runs a query of one column, and returns whether no value is too large for its type.
+    """
+    source = f"from query({literal(statement)})"
+    changed, terms = {}, []
+    for place, (name, kind) in enumerate(zip(columns, types, strict=True), start=1):
+        new = [_new_type(kind, instead, instead) for instead in casts]
+        *others, last = dict.fromkeys(new)
+        found = next(
+            (one for one in others if holds(f"select cast(#{place} as {one}) as x {source}")), last
+        )
+        if found is None:
+            terms.append(f"#{place}")
+        else:
+            changed[name] = found
+            terms.append(f"cast(#{place} as {found}) as {quoted(name)}")
+    return f"select {', '.join(terms)} {source}", changed
 
 
 def readable(statement: str, columns: Sequence[str], types: Sequence[Any]) -> str:

@@ -23,7 +23,7 @@ import duckdb
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.narrow import narrow_to_stored
-from warehouse.database.recast import TEXTS, excel_frame, readable, recast
+from warehouse.database.recast import TEXTS, excel_frame, readable, recast, recast_each
 from warehouse.database.sql_text import literal
 from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -196,7 +196,7 @@ def copy_to(
     options
         Those of COPY, such as ``format csv, header``.
     casts
-        Other types of columns, as `recast` takes them; the first that holds all values is taken.
+        Other types of columns, as `recast` takes them; each column takes the first that holds it.
 
     Raises
     ------
@@ -222,11 +222,21 @@ def copy_to(
                 [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
                 return Copied(int(rows), changed, texts)
 
-            *others, last = dict(recast(statement, columns, types, one) for one in casts).items()
-            for query, changed in others:
-                with suppress(duckdb.ConversionException):  # a number is too large
-                    return copied(query, changed)
-            return copied(*last)
+            def holds(query: str) -> bool:
+                # A hash of each value: without a use of them, DuckDB leaves out the cast.
+                check = f"select max(hash(x)) from query({literal(query)})"
+                try:
+                    timed(lambda: connection.execute(check).fetchall())
+                except duckdb.ConversionException:
+                    return False
+                return True
+
+            first = recast(statement, columns, types, casts[0])
+            if first == recast(statement, columns, types, casts[-1]):
+                return copied(*first)
+            with suppress(duckdb.ConversionException):  # a number is too large
+                return copied(*first)
+            return copied(*recast_each(statement, columns, types, casts, holds))
 
 
 def sheet_of(

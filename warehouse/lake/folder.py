@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from estimators.contract import variant_name
@@ -325,6 +326,8 @@ class Lake:
             expected = rows.relative_to(self.folder).as_posix()
             if named != (cell.id, cell.estimator, cell.relation, expected):
                 return f"{place}: is the manifest of another cell or file"
+            if rows.exists() and not rows.is_file():  # the read of a pipe never ends
+                return f"{rows}: is no regular file"
             if manifest.num_rows != num_rows:
                 return f"{place}: has {manifest.num_rows:,} rows, and the cell {num_rows:,}"
             size = rows.stat().st_size
@@ -455,7 +458,7 @@ def _checksum(document: dict[str, Any]) -> str:
 def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -> str | None:
     """Return how a Parquet file says that it differs from the rows of a cell.
 
-    Its bytes are those that were written: no page is decoded.
+    Its bytes are those that were written: only pages of `step_seconds`, which ranks, are decoded.
 
     Raises
     ------
@@ -472,11 +475,22 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
             ids = found.row_group(group).column(column).statistics
             if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
+        seconds = file.schema_arrow.get_field_index("step_seconds")
+        if seconds < 0:
+            return None
+        try:
+            values = file.read(columns=["step_seconds"]).column(0)
+        except (OSError, pa.ArrowException):  # damaged pages are refused where all are read
+            return None
+        if values.null_count or pc.any(pc.is_nan(values)).as_py():
+            return f"{place}: `step_seconds` has NULL or NaN"
     return None
 
 
 def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dict[str, Any]:
     """Return the content of a small file without its checksum."""
+    if place.exists() and not place.is_file():  # the read of a pipe never ends
+        raise InputError(f"{place}: is no regular file", remedy)
     try:
         document = json.loads(place.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -225,7 +225,7 @@ _FITTED = 10_000
 """Sheets with fewer rows get columns as wide as their texts; measuring longer ones is slow."""
 
 _SHEET_COLUMNS, _CELL_LENGTH, _NAME_LENGTH = 16_384, 32_767, 255
-"""Columns of a sheet, characters of a cell and of the name of a table's column (Excel
+"""Columns of a sheet, UTF-16 units of a cell and of the name of a table's column (Excel
 specifications and limits, Microsoft)."""
 
 
@@ -243,12 +243,14 @@ def _refuse_names(names: Sequence[str], out: Path) -> None:
 def _refuse_long_texts(frame: polars.DataFrame, out: Path) -> None:
     import polars as pl
 
-    longest = frame.select(pl.col(pl.String).str.len_chars().max())
+    texts = pl.col(pl.String)
+    beyond = texts.str.count_matches("[\\x{10000}-\\x{10FFFF}]")  # two UTF-16 units each
+    longest = frame.select((texts.str.len_chars() + beyond).max())
     for name, [length] in longest.to_dict(as_series=False).items():
         if length is not None and length > _CELL_LENGTH:
             raise InputError(
-                f"{out}: column `{name}` has a text of {length:,} characters, and a cell of Excel "
-                f"holds {_CELL_LENGTH:,}",
+                f"{out}: column `{name}` has a text of {length:,} UTF-16 units, and a cell of "
+                f"Excel holds {_CELL_LENGTH:,}",
                 "export Parquet or CSV, or shorten the text with left(...)",
             )
 
