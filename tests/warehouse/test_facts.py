@@ -280,9 +280,7 @@ def test_a_writer_that_stores_no_fact_makes_no_folder(database: Path) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_rollback_withdraws_its_entries(
-    database: Path, is_first: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rollback_withdraws_its_entries(database: Path, is_first: bool) -> None:
     before = [] if is_first else [COMMITTED]
     if not is_first:
         store_profile(database, "one")
@@ -293,9 +291,6 @@ def test_a_rollback_withdraws_its_entries(
         assert outcomes(database) == [*before, WITHDRAWN]
     store_profile(database, "two")
     assert outcomes(database) == [*before, WITHDRAWN, COMMITTED]
-    with monkeypatch.context() as patch:  # the next writer reads the end of the folder alone
-        patch.setattr(recording, "read_facts", None)
-        open_for_write(database).close()
 
 
 KILLED = """

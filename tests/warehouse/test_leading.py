@@ -64,6 +64,13 @@ def test_rows_within_five_percent_of_the_fastest_lead_where_memory_is_known() ->
         assert sorted(times.columns()["step_seconds"].tolist()) == step[:kept].tolist()
 
 
+def test_rows_without_a_time_lead_nothing() -> None:
+    times = np.arange(1.0, 101)
+    times[::2] = np.nan
+    assert times[leading.leading(times, None)].tolist() == list(range(2, 42, 2))
+    assert len(leading.leading(np.full(100, np.nan), np.ones(100))) == 0
+
+
 def test_rows_of_a_cell_may_come_in_any_order() -> None:
     random = np.random.default_rng(2)
     step, memory = random.random(4000), random.random(4000)

@@ -198,6 +198,10 @@ def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     """
     if len(step_seconds) <= TOP:
         return np.arange(len(step_seconds))
+    if np.isnan(step_seconds.min()):  # rows without a time lead nothing
+        timed = np.flatnonzero(~np.isnan(step_seconds))
+        memory = None if memory_bytes is None else memory_bytes[timed]
+        return timed[leading(step_seconds[timed], memory)]
     near = 0.0 if memory_bytes is None else float(step_seconds.min()) * NEAR_RATIO
     place = np.flatnonzero(step_seconds <= max(_bound(step_seconds), near))
     fastest = step_seconds[place]

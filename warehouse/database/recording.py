@@ -13,6 +13,8 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+
 from estimators.registry import ESTIMATORS, get
 from warehouse.database.access import current
 from warehouse.database.facts import (
@@ -140,6 +142,8 @@ def settle_by(connection: DuckDBPyConnection, facts: Facts) -> None:
     """Give open entries the outcome that their database shows."""
     _, number, _ = last_fact(connection)
     unsettled = [entry for entry in facts.entries if entry.outcome == OPEN]
+    if not unsettled:
+        return
     append_outcome(facts.folder, [e for e in unsettled if e.number <= number], COMMITTED)
     if facts.last is None or facts.last.number <= number:
         append_outcome(facts.folder, [e for e in unsettled if e.number > number], WITHDRAWN)
@@ -319,9 +323,13 @@ def _study(connection: DuckDBPyConnection, folder: Path, number: int, name: str)
         content["relation"] = relation
         path = inputs_path(folder, number)
         query = _inputs(connection, estimator, relation, name)
-        connection.execute(
-            f"copy ({query}) to {literal(str(path))} (format parquet, compression zstd)"
-        )
+        with named_errors(path):
+            try:
+                connection.execute(
+                    f"copy ({query}) to {literal(str(path))} (format parquet, compression zstd)"
+                )
+            except duckdb.IOException as error:
+                raise OSError(str(error).partition("\n")[0]) from error
         digest = flushed_digest(path)
     return new_entry(number, STUDY, name, content, digest)
 

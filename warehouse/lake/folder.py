@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from estimators.contract import variant_name
@@ -475,15 +474,6 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
             ids = found.row_group(group).column(column).statistics
             if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
-        seconds = file.schema_arrow.get_field_index("step_seconds")
-        if seconds < 0:
-            return None
-        try:
-            values = file.read(columns=["step_seconds"]).column(0)
-        except (OSError, pa.ArrowException):  # damaged pages are refused where all are read
-            return None
-        if values.null_count or pc.any(pc.is_nan(values)).as_py():
-            return f"{place}: `step_seconds` has NULL or NaN"
     return None
 
 
