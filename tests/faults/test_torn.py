@@ -1,4 +1,4 @@
-"""Torn writes of one command, and the library that stops it at each of them."""
+"""The library that stops a command at each of its writes; `make faults` judges what is left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_campaign import ROOT, campaign
+from tests.faults.test_campaign import ROOT
 from tests.faults.torn import PAGE
 
 pytestmark = pytest.mark.skipif(
@@ -63,11 +63,3 @@ def test_a_kill_leaves_the_files_that_are_judged(tmp_path: Path, num_bytes: int)
     [library] = python(script, TORN_FOLDER=str(tmp_path))
     said = python(SCRIPT, tmp_path, num_bytes, LD_PRELOAD=library)
     assert said == ["9", str(num_bytes), "True"]
-
-
-@pytest.mark.long
-def test_torn_writes_of_drop_lose_no_committed_row(tmp_path: Path) -> None:
-    trials = campaign(tmp_path / "out", *("--fault", "torn", "--phase", "drop", "--trials", 3))
-    assert len(trials) == 3
-    assert all(trial["is_hit"] and ", in force" in trial["said"] for trial in trials)
-    assert not any(trial["lost"] for trial in trials)

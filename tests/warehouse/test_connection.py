@@ -301,7 +301,9 @@ def test_a_file_system_without_hard_links_will_do(
 
 def test_a_second_mode_in_one_process_is_explained(made: Path) -> None:
     with open_for_read(made):
-        assert "in another mode" in refusal(made, open_for_write).message
+        error = refusal(made, open_for_write)
+    assert error.message == f"{made}: this thread has it open for reading"
+    assert error.hint == "close that connection first"
 
 
 def test_a_faulty_resource_closes_the_connection_and_writes_nothing(
