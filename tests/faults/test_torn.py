@@ -42,7 +42,7 @@ ended = watched(work, folder / "files", at)
 content = (folder / "files" / "some.duckdb").read_bytes()
 print(ended.signal, content.count(2), recorder.keep() == recorder.faults[-1].kept)
 """
-"""Writes a file twice, and is killed when so many bytes of the second write are done."""
+"""Writes a file twice. It is killed when the second write has a given number of bytes."""
 
 
 def python(script: str, *arguments: object, **variables: str) -> list[str]:

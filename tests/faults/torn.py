@@ -6,7 +6,7 @@ rebuild` then makes it again from its facts.
 
 A library (torn.c) stops a command before and after each part of a write. The files are then as a
 kill at this moment leaves them, and a copy of them is kept. So one run gives all trials of a
-command, and the blocks in force are those of the same run.
+command. The blocks in force are read again in that run after each write to a header.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_read, open_for_write, writing
 from warehouse.database.holders import holders, holders_in_words
 from warehouse.database.leftovers import remove_leftovers
-from warehouse.database.own_writers import no_writer_opens
+from warehouse.database.openings import no_writer_opens
 from warehouse.database.snapshot import Snapshots
 from warehouse.errors import DatabaseError, LockedError
 from warehouse.processes import age_seconds, command_of

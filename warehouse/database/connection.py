@@ -19,7 +19,7 @@ from warehouse.database.holders import duration, writer_in_words
 from warehouse.database.leftovers import remove_leftovers
 from warehouse.database.meta import is_stamped, last_fact, path_of
 from warehouse.database.new_file import create_missing
-from warehouse.database.own_writers import no_writer_opens, refuse_conflict, register
+from warehouse.database.openings import no_writer_opens, refuse_conflict, register
 from warehouse.database.paths import file_of, refuse_missing
 from warehouse.database.snapshot import Snapshots, is_being_copied, is_published, snapshot_path
 from warehouse.errors import DatabaseError, LockedError
@@ -107,7 +107,7 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
 def writing(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield the only connection that may write; publish snapshots for readers if it stays open.
 
-    A snapshot has the state of the last checkpoint. The errors are those of `open_for_write`.
+    A snapshot has the state of the last checkpoint. It raises what `open_for_write` raises.
     """
     snapshots = Snapshots(path)
     connection = open_for_write(path)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from estimators.registry import get
 from warehouse.database.current import CURRENT_CELL
-from warehouse.database.sql_text import quoted
+from warehouse.database.sql_text import listed, quoted
 from warehouse.database.summaries import summaries
 from warehouse.database.tables import IS_REPEATED
 
@@ -45,12 +45,12 @@ def mark_repeated(
             later[name].add(cell)
         if cell not in new:
             marked[name].add(cell)
-    for relation in _relations({*marked, *later}):
+    for relation in relations_named({*marked, *later}):
         table = quoted(relation.table)
         if marked[relation.name]:
             connection.execute(
                 f"update {table} set {IS_REPEATED} = false"
-                f" where {IS_REPEATED} and cell_id in ({_listed(marked[relation.name])})"
+                f" where {IS_REPEATED} and cell_id in ({listed(marked[relation.name])})"
             )
         if later[relation.name]:
             connection.execute(_mark_sql(relation, later[relation.name]))
@@ -58,7 +58,7 @@ def mark_repeated(
 
 def _mark_sql(relation: Relation, cells: Collection[int]) -> str:
     """Return the statement that marks the rows of later siblings."""
-    table, listed = quoted(relation.table), _listed(cells)
+    table, ids = quoted(relation.table), listed(cells)
     same = "".join(
         f" and later.{quoted(key)} is not distinct from earlier.{quoted(key)}"
         for key in relation.keys
@@ -70,19 +70,18 @@ def _mark_sql(relation: Relation, cells: Collection[int]) -> str:
     )
     siblings = (
         f"select cell_id from {CURRENT_CELL} where first_sibling in"
-        f" (select first_sibling from {CURRENT_CELL} where cell_id in ({listed}))"
+        f" (select first_sibling from {CURRENT_CELL} where cell_id in ({ids}))"
     )
-    # Ids as text in the query filter the scans; a join would not.
     return (
         f"update {table} set {IS_REPEATED} = true where rowid in ("
-        f"select later.place from ({rows} where {table}.cell_id in ({listed})) as later"
+        f"select later.place from ({rows} where {table}.cell_id in ({ids})) as later"
         f" semi join ({rows} where {table}.cell_id in ({siblings})) as earlier"
         " on later.first_sibling = earlier.first_sibling"
         f" and later.sibling > earlier.sibling{same})"
     )
 
 
-def _relations(names: set[str]) -> list[Relation]:
+def relations_named(names: set[str]) -> list[Relation]:
     """Return the named relations; only their estimators are imported."""
     return [
         relation
@@ -91,7 +90,3 @@ def _relations(names: set[str]) -> list[Relation]:
         for relation in get(summary.name).relations
         if relation.name in names
     ]
-
-
-def _listed(cells: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(cells)))

@@ -97,8 +97,8 @@ def prepare(
     sql, reference
         Directories to take views and reference tables from, by default the packaged ones.
     again
-        Whether to create all views, macros and reference tables again, whatever the fingerprints
-        say: somebody may have changed or removed them.
+        Whether to create all views, macros and reference tables again. Somebody may have changed
+        or removed them, which the fingerprints do not show.
     rows_again
         Whether to make the rows again, too, that follow from others.
 

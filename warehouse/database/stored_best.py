@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from estimators.registry import get
 from warehouse.database import stored_front, stored_problem
 from warehouse.database.current import (
     CURRENT_CELL,
@@ -25,13 +24,13 @@ from warehouse.database.current import (
 from warehouse.database.in_force import mark
 from warehouse.database.leading import FITS, MEMORY, LeadingTimes
 from warehouse.database.narrow import narrowed
-from warehouse.database.repeated import mark_repeated
-from warehouse.database.sql_text import literal, quoted
+from warehouse.database.repeated import mark_repeated, relations_named
+from warehouse.database.sql_text import listed, literal, quoted
 from warehouse.database.summaries import summaries
 from warehouse.database.tables import STORED_BEST
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from duckdb import DuckDBPyConnection
 
@@ -79,7 +78,9 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
             f"delete from {quoted(table)} where cell_id not in (select cell_id from {TABLE})"
         )
     with _joins_as_written(connection):
-        for relation in _timed({relation for _, relation, _ in missing}):
+        for relation in relations_named({relation for _, relation, _ in missing}):
+            if not relation.keeps_leading:
+                continue
             places = {cell: place for cell, name, place in missing if name == relation.name}
             first = {cell for cell, place in places.items() if place == 1}
             known = leading if leading is not None and leading.relation == relation else None
@@ -96,17 +97,6 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     return len(missing)
 
 
-def _timed(names: Collection[str]) -> list[Relation]:
-    """Return those of the named relations that keep leading rows; their estimators are imported."""
-    return [
-        relation
-        for summary in summaries()
-        if not set(names).isdisjoint(summary.timed)
-        for relation in get(summary.name).relations
-        if relation.keeps_leading and relation.name in names
-    ]
-
-
 def _take(connection: DuckDBPyConnection, leading: LeadingRows, cells: set[int]) -> None:
     """Store the leading rows of those of `cells` that were just evaluated."""
     rows = leading.columns()
@@ -115,7 +105,7 @@ def _take(connection: DuckDBPyConnection, leading: LeadingRows, cells: set[int])
         with _registered(connection, "leading_rows", rows):
             connection.execute(
                 f"insert into {quoted(leading.relation.leading_table)} by name "
-                f"select * from leading_rows where cell_id in ({_listed(found)})"
+                f"select * from leading_rows where cell_id in ({listed(found)})"
             )
     _store(connection, leading.relation, found)
 
@@ -136,7 +126,7 @@ def _search(
     shown = connection.sql(
         f"select cell_id, step_seconds, coalesce({MEMORY}, 0) as {MEMORY}, "
         f"{FITS} is distinct from false as {FITS} from ({_layouts(staging_name(relation))}) "
-        f"where cell_id in ({_listed(cells)})"
+        f"where cell_id in ({listed(cells)})"
     )
     for batch in shown.to_arrow_reader(_BATCH_ROWS):
         times.add(*(batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names))
@@ -173,7 +163,7 @@ def _insert_rows(
             "and layout.step_seconds = leading_times.step_seconds "
             f"and coalesce(layout.{MEMORY}, 0) = leading_times.{MEMORY} "
             f"and layout.{FITS} is distinct from false "
-            f"where layout.cell_id in ({_listed(set(times['cell_id'].tolist()))})) as other "
+            f"where layout.cell_id in ({listed(set(times['cell_id'].tolist()))})) as other "
             f"where stored.cell_id = other.cell_id and {same}"
         )
 
@@ -199,7 +189,7 @@ def _store(connection: DuckDBPyConnection, relation: Relation, found: Mapping[in
         f"update {TABLE} set {assigned} from ("
         "select cell_id, min_by(evaluated_layout(layout), layout_order(layout)) as best "
         f"from ({_layouts(leading_staging_name(relation))}) as layout "
-        f"where cell_id in ({_listed(found)}) and {FITS} is distinct from false "
+        f"where cell_id in ({listed(found)}) and {FITS} is distinct from false "
         f"group by cell_id) as found where {TABLE}.cell_id = found.cell_id"
     )
 
@@ -224,19 +214,15 @@ def _search_others(connection: DuckDBPyConnection) -> None:
         return
     with narrowed(connection, {relation for _, relation in cells}) as has_configurations:
         if has_configurations:
-            listed = _listed(cell for cell, _ in cells)
+            ids = listed(cell for cell, _ in cells)
             connection.execute(
-                f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({listed})"
+                f"insert into {TABLE} by name select * from {SOURCE} where cell_id in ({ids})"
             )
     # Cells of other grains get a row without a layout, so that they are not searched again.
     connection.execute(
         f"insert into {TABLE} by name select cell_id, sibling_record, 0 as num_layouts,"
         f" 0 as num_fitting_layouts from {CURRENT_CELL} anti join {TABLE} using (cell_id)"
     )
-
-
-def _listed(cells: Iterable[int]) -> str:
-    return ", ".join(map(str, cells)) or "null"
 
 
 @contextmanager

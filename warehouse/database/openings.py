@@ -1,8 +1,8 @@
 """Databases that this process has open, by thread.
 
-POSIX locks are those of a process (fcntl(2), POSIX.1-2017): they do not keep out a second writer of
-the same process, and its end drops the lock of the first. DuckDB itself refuses a reader beside a
-writer of the same process.
+A POSIX lock belongs to a process (fcntl(2), POSIX.1-2017). It does not keep out a second writer of
+the same process, and the end of the second writer drops the lock of the first. DuckDB itself
+refuses a reader and a writer in one process.
 """
 
 from __future__ import annotations
