@@ -76,16 +76,12 @@ class Answered(NamedTuple):
 def answered(words: str, database: Path) -> Answered:
     """Run one query, then count what it reads; run this in a process of its own."""
     from warehouse.database.connection import open_for_read
-    from warehouse.database.narrow import narrow_to_stored
-    from warehouse.database.subqueries import with_values
 
     with open_for_read(database) as connection:
         connection.execute(f"set memory_limit = '{MEMORY_LIMIT}'")
         [(problem,)] = connection.execute(_PROBLEM).fetchall()
         query = QUERIES[words].format(problem=problem)
         used, at = _cpu_seconds(), time.perf_counter()
-        narrow_to_stored(connection, query)  # as `warehouse sql` does
-        query = with_values(connection, query)
         rows = sum(_blocks(connection, query, is_long=words in _LONG))
         seconds, cpu_seconds = time.perf_counter() - at, _cpu_seconds() - used
         peak = peak_bytes()

@@ -235,11 +235,6 @@ class Relation:
         return self.stored_in or self.name
 
     @property
-    def leading_table(self) -> str:
-        """Return the name of the table of leading rows, empty if they are not kept."""
-        return f"{self.table}_leading" if self.keeps_leading else ""
-
-    @property
     def keeps_near(self) -> bool:
         """Return whether nearly optimal rows are among the leading rows.
 

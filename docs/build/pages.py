@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from docs.build.lineage_picture import Box, picture
 from estimators.columns import GROUPS
 from warehouse.database import resources
-from warehouse.database.current import LEADING
 from warehouse.database.describe import Description
 from warehouse.database.empty import in_memory
 from warehouse.database.lineage import readers_of, without
 from warehouse.database.meanings import LAYERS
 from warehouse.database.reference import read_table
-from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT, NEAR_SOURCE
+from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -153,15 +152,7 @@ def lineage_picture() -> str:
     hidden = {
         thing.name for thing in described.things.values() if thing.layer in (CURRENT, "macros")
     }
-    # a view of leading rows is shown as the view that it is made from
-    made = {n: n.removeprefix(LEADING) for n in hidden if n.startswith(LEADING)}
-    made[NEAR_SOURCE] = CONFIGURATION_SOURCE
-    shown = {
-        name: tuple(dict.fromkeys(made.get(each, each) for each in reads))
-        for name, reads in described.reads.items()
-        if name not in made
-    }
-    reads = without(shown, hidden)
+    reads = without(described.reads, hidden)
     # every staging view would have a line from each of these two
     records = {thing.name for thing in described.things.values() if thing.layer == "records"}
     for name in [n for n in reads if described.things[n].layer == "staging"]:

@@ -29,6 +29,13 @@ RECORD = (
     ),
     text("mends", "Erratum ids whose mended formula was used, comma-separated; empty: none"),
     text("variant", "published (no mend), corrected (every mend) or the list of mends"),
+    Column(
+        "is_default_variant",
+        "bool",
+        "",
+        "Whether the variant is the default one: corrected, or published where an estimator has no "
+        "mends",
+    ),
     text("kept", "Layout columns held to one value by the study, as JSON; {} is the whole space"),
     Column(
         "is_superseded",

@@ -81,6 +81,13 @@ VIEWS = (
         "rank_by_time", "Rank among the layouts of the problem that fit in memory", heading="rank"
     ),
     count("rank_in_strategy", "The same rank within one strategy"),
+    count("rank_in_cell", "The same rank within one cell"),
+    Column(
+        "is_on_front",
+        "bool",
+        "",
+        "Whether no other layout of the problem beats it in both time and memory",
+    ),
     count(
         "rank_in_recompute",
         "The same rank within one choice of activation_recompute",

@@ -1,58 +1,79 @@
--- Cells whose leading rows lack a fast layout that fits, a near-optimal one, or the smallest one.
+-- Cells with other leading rows or other numbers of layouts than their rows give.
 --
--- Ranks, fronts and near-optimal layouts are read from the leading rows alone. Estimators without a
--- model of memory have no near-optimal ones there. A layout of an earlier sibling does not lead a
--- cell: ranks would count it twice.
-with leading_cell as (
+-- Ranks, fronts and near-optimal layouts are read from table leading_row alone. It has the twenty
+-- fastest layouts of a cell that fit, the smallest one and, where memory is modelled, all that take
+-- up to 5 % longer. A layout of an earlier sibling does not lead a cell: ranks would count it twice.
+with leader as (
     select
         cell_id,
         min(step_seconds, 20) as fastest_seconds,
         min(memory_bytes) as lowest_memory_bytes
-    from leading_configuration_source
-    where fits_memory is distinct from false
+    from leading_row
     group by cell_id
 ),
 
 leading_near as (
     select
-        leading_configuration_source.cell_id,
+        leading_row.cell_id,
         count(*) as num_near_layouts
-    from leading_configuration_source
-    inner join leading_cell on leading_configuration_source.cell_id = leading_cell.cell_id
-    where
-        leading_configuration_source.fits_memory
-        and leading_configuration_source.step_seconds <= leading_cell.fastest_seconds[1] * 1.05
-    group by leading_configuration_source.cell_id
+    from leading_row
+    inner join leader on leading_row.cell_id = leader.cell_id
+    where leading_row.fits_memory and leading_row.step_seconds <= leader.fastest_seconds[1] * 1.05
+    group by leading_row.cell_id
+),
+
+stored as (
+    select
+        current_cell.cell_id,
+        coalesce(current_cell.num_layouts, 0) as num_layouts,
+        coalesce(current_cell.num_fitting_layouts, 0) as num_fitting_layouts,
+        leader.fastest_seconds,
+        leader.lowest_memory_bytes,
+        coalesce(leading_near.num_near_layouts, 0) as num_near_layouts
+    from current_cell
+    left join leader on current_cell.cell_id = leader.cell_id
+    left join leading_near on current_cell.cell_id = leading_near.cell_id
 ),
 
 found as (
     select
         configuration_source.cell_id,
-        min(configuration_source.step_seconds, 20) as fastest_seconds,
-        min(configuration_source.memory_bytes) as lowest_memory_bytes,
+        count(*) as num_layouts,
+        count(*) filter (where configuration_source.fits_memory is distinct from false)
+            as num_fitting_layouts,
+        min(configuration_source.step_seconds, 20)
+            filter (where configuration_source.fits_memory is distinct from false)
+            as fastest_seconds,
+        min(configuration_source.memory_bytes)
+            filter (where configuration_source.fits_memory is distinct from false)
+            as lowest_memory_bytes,
         count(*) filter (
             where
             configuration_source.fits_memory
-            and configuration_source.step_seconds <= leading_cell.fastest_seconds[1] * 1.05
+            and configuration_source.step_seconds <= leader.fastest_seconds[1] * 1.05
         ) as num_near_layouts
     from configuration_source
-    left join leading_cell on configuration_source.cell_id = leading_cell.cell_id
-    where configuration_source.fits_memory is distinct from false
+    left join leader on configuration_source.cell_id = leader.cell_id
     group by configuration_source.cell_id
 )
 
 select
-    coalesce(found.cell_id, leading_cell.cell_id) as cell_id,
-    leading_cell.fastest_seconds,
+    stored.cell_id,
+    stored.num_layouts,
+    coalesce(found.num_layouts, 0) as num_layouts_found,
+    stored.num_fitting_layouts,
+    coalesce(found.num_fitting_layouts, 0) as num_fitting_layouts_found,
+    stored.fastest_seconds,
     found.fastest_seconds as fastest_seconds_found,
-    leading_cell.lowest_memory_bytes,
+    stored.lowest_memory_bytes,
     found.lowest_memory_bytes as lowest_memory_bytes_found,
-    coalesce(leading_near.num_near_layouts, 0) as num_near_layouts,
+    stored.num_near_layouts,
     coalesce(found.num_near_layouts, 0) as num_near_layouts_found
-from found
-full join leading_cell on found.cell_id = leading_cell.cell_id
-left join leading_near on leading_cell.cell_id = leading_near.cell_id
+from stored
+left join found on stored.cell_id = found.cell_id
 where
-    leading_cell.fastest_seconds is distinct from found.fastest_seconds
-    or leading_cell.lowest_memory_bytes is distinct from found.lowest_memory_bytes
-    or coalesce(leading_near.num_near_layouts, 0) <> coalesce(found.num_near_layouts, 0)
+    stored.num_layouts <> coalesce(found.num_layouts, 0)
+    or stored.num_fitting_layouts <> coalesce(found.num_fitting_layouts, 0)
+    or stored.fastest_seconds is distinct from found.fastest_seconds
+    or stored.lowest_memory_bytes is distinct from found.lowest_memory_bytes
+    or stored.num_near_layouts <> coalesce(found.num_near_layouts, 0)

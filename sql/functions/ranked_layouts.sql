@@ -1,44 +1,20 @@
 -- The fastest layouts of each problem that fit in memory, ranked by time, up to last_rank.
 -- Grain: one row per configuration that is not known to exceed the memory
 --
--- These are the rows of configuration_rank with rank_by_time <= last_rank. They have the columns of
+-- The first twenty are those of configuration_rank. The rows have the columns of
 -- configuration_flops, the throughput and mfu. of_problem is the id of one problem; NULL means all
 -- problems. A condition problem_id = ... gives the same rows, but for more than twenty ranks it
--- reads the times of all layouts. A further condition on the rank makes DuckDB sort.
+-- reads the times of all layouts.
 --
--- The twenty fastest are stored. For more ranks, the macro finds the shortest times of each problem
--- from few columns, then reads and ranks only the layouts with these times. DuckDB filters the scan
--- of the layouts by the times only if the join has no other equality, so the macro compares the
--- other columns in a list. The result takes the columns of the problem from the times, so that
--- conditions on them filter the times as well.
+-- For more than twenty ranks, the macro finds the shortest times of each problem from few columns,
+-- then reads and ranks only the layouts with these times. DuckDB filters the scan of the layouts by
+-- the times only if the join has no other equality, so the macro compares the other columns in a
+-- list. The result takes the columns of the problem from the times, so that conditions on them
+-- filter the times as well.
 -- Example: select num_gpus, rank_by_time, step_seconds from ranked_layouts(30)
 -- order by num_gpus, rank_by_time limit 5
 create or replace macro ranked_layouts(last_rank, of_problem := null) as table
-    with leading_rank as (
-        select
-            *,
-            row_number() over (
-                partition by
-                    problem_id,
-                    estimator,
-                    estimator_version,
-                    variant,
-                    model,
-                    accelerator,
-                    nvlink_size,
-                    num_gpus,
-                    global_batch_size
-                order by row(layout_order(leading_configuration_flops), strategy, cell_id)
-            ) as rank_by_time
-        from leading_configuration_flops
-        where
-            fits_memory is distinct from false
-            -- without of_problem the range holds all ids
-            and problem_id >= coalesce(cast(of_problem as bigint), 0)
-            and problem_id <= coalesce(cast(of_problem as bigint), 9223372036854775807)
-    ),
-
-    timed as (
+    with shortest as (
         select
             problem_id,
             estimator,
@@ -49,36 +25,34 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
             nvlink_size,
             num_gpus,
             global_batch_size,
-            step_seconds,
-            row_number() over (
-                partition by
-                    problem_id,
-                    estimator,
-                    estimator_version,
-                    variant,
-                    model,
-                    accelerator,
-                    nvlink_size,
-                    num_gpus,
-                    global_batch_size
-                order by step_seconds
-            ) as place
+            unnest(
+                list_distinct(
+                    min(
+                        step_seconds,
+                        cast(
+                            argument_within(
+                                'last_rank', last_rank, 1, 1e6, 'must be from 1 to 1000000'
+                            ) as bigint
+                        )
+                    )
+                )
+            ) as step_seconds
         from configuration_source
         where
             fits_memory is distinct from false
+            -- without of_problem the range holds all ids
             and problem_id >= coalesce(cast(of_problem as bigint), 0)
             and problem_id <= coalesce(cast(of_problem as bigint), 9223372036854775807)
-    ),
-
-    shortest as (
-        select distinct * exclude (place)
-        from timed
-        where
-            place <= cast(
-                argument_within(
-                    'last_rank', last_rank, 1, 1e6, 'must be from 1 to 1000000'
-                ) as bigint
-            )
+        group by
+            problem_id,
+            estimator,
+            estimator_version,
+            variant,
+            model,
+            accelerator,
+            nvlink_size,
+            num_gpus,
+            global_batch_size
     ),
 
     candidate as (
@@ -120,18 +94,10 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
             and configuration_flops.problem_id >= coalesce(cast(of_problem as bigint), 0)
             and configuration_flops.problem_id
             <= coalesce(cast(of_problem as bigint), 9223372036854775807)
-        union all by name
-        -- layouts without a time rank last in their problem
-        select *
-        from configuration_flops
-        where
-            step_seconds is null
-            and fits_memory is distinct from false
-            and problem_id >= coalesce(cast(of_problem as bigint), 0)
-            and problem_id <= coalesce(cast(of_problem as bigint), 9223372036854775807)
     ),
 
-    full_rank as (
+    -- last_rank decides between the two parts: DuckDB does not read the other
+    ranked as (
         select
             *,
             row_number() over (
@@ -148,29 +114,15 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
                 order by row(layout_order(candidate), strategy, cell_id)
             ) as rank_by_time
         from candidate
-    ),
-
-    ranked as (
-        -- last_rank decides between the two parts: DuckDB does not read the other
-        select *
-        from leading_rank
+        where last_rank > 20
+        union all by name
+        select * exclude (rank_in_strategy, rank_in_cell, is_on_front)
+        from leading_row
         where
             last_rank <= 20
-            and rank_by_time <= cast(
-                argument_within(
-                    'last_rank', last_rank, 1, 1e6, 'must be from 1 to 1000000'
-                ) as bigint
-            )
-        union all by name
-        select *
-        from full_rank
-        where
-            last_rank > 20
-            and rank_by_time <= cast(
-                argument_within(
-                    'last_rank', last_rank, 1, 1e6, 'must be from 1 to 1000000'
-                ) as bigint
-            )
+            and rank_by_time is not null
+            and problem_id >= coalesce(cast(of_problem as bigint), 0)
+            and problem_id <= coalesce(cast(of_problem as bigint), 9223372036854775807)
     )
 
     select
@@ -182,4 +134,8 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
             num_gpus,
             coalesce(peak_flops_per_second, matrix_flops_per_second)
         ) as mfu
-    from ranked;
+    from ranked
+    where
+        rank_by_time <= cast(
+            argument_within('last_rank', last_rank, 1, 1e6, 'must be from 1 to 1000000') as bigint
+        );

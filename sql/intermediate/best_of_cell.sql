@@ -2,16 +2,13 @@
 -- Grain: one row per cell whose rows are configurations
 --
 -- NULL where no layout fits; an estimator without a model of memory excludes none. layout_order
--- breaks ties, so that two variants of a cell choose alike. stored_best has the layouts, found in
--- the transaction that stored the cell: a search here would take most of the time to plan views.
-with layouts as (
+-- breaks ties, so that two variants of a cell choose alike.
+with fastest as (
     select
         cell_id,
-        sibling_record,
-        num_layouts,
-        num_fitting_layouts,
-        case when num_fitting_layouts > 0 then evaluated_layout(stored_best) end as best
-    from stored_best
+        evaluated_layout(leading_row) as best
+    from leading_row
+    where rank_in_cell = 1
 )
 
 select
@@ -38,14 +35,11 @@ select
         skip_efficiency_check := current_cell.skip_efficiency_check,
         kept := current_cell.kept
     ) as coverage,
-    layout_in_words(layouts.best) as best_layout,
-    coalesce(layouts.num_layouts, 0) as num_layouts,
-    coalesce(layouts.num_fitting_layouts, 0) as num_fitting_layouts,
-    layouts.best
+    layout_in_words(fastest.best) as best_layout,
+    current_cell.num_layouts,
+    current_cell.num_fitting_layouts,
+    fastest.best
 from current_cell
-left join layouts
-    on
-        current_cell.cell_id = layouts.cell_id
-        and current_cell.sibling_record = layouts.sibling_record
+left join fastest on current_cell.cell_id = fastest.cell_id
 -- a cell of another grain has rows, but no configurations
-where layouts.num_layouts > 0 or current_cell.num_rows = 0
+where current_cell.num_layouts > 0 or current_cell.num_rows = 0

@@ -4,7 +4,7 @@
 -- Problems of one scaling_id differ only in the number of GPUs; those of one capacity_id may also
 -- differ in the size of the NVLink domain; those of one workload_id have the same model, batch,
 -- number of GPUs and assumptions, on any system. The number of GPUs is that of all clusters where
--- an estimator counts in clusters. View found_problem defines the rows of table stored_problem.
+-- an estimator counts in clusters.
 select
     problem.problem_id,
     problem.accelerator,

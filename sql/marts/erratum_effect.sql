@@ -39,16 +39,16 @@ paired as (
 leading_layout as materialized (
     select
         paired.cell_id,
-        leading_configuration_source.step_seconds,
-        leading_configuration_source.memory_bytes,
-        leading_configuration_source.fits_memory
-    from leading_configuration_source
+        leading_row.step_seconds,
+        leading_row.memory_bytes,
+        leading_row.fits_memory
+    from leading_row
     inner join paired
         on
-            leading_configuration_source.cell_id = paired.cell_id
-            and layout_of(leading_configuration_source)
+            leading_row.cell_id = paired.cell_id
+            and layout_of(leading_row)
             is not distinct from layout_of(paired.published_best)
-    where leading_configuration_source.variant <> 'published'
+    where leading_row.variant <> 'published'
 ),
 
 unfound as materialized (

@@ -35,6 +35,7 @@ select
     estimator_version,
     mends,
     variant,
+    is_default_variant,
 
     -- model
     num_layers,

@@ -47,6 +47,7 @@ select
     estimator_version,
     mends,
     variant,
+    is_default_variant,
 
     -- model
     num_layers,

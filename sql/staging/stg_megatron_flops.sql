@@ -25,6 +25,7 @@ select
     estimator_version,
     mends,
     variant,
+    is_default_variant,
 
     -- model
     model,

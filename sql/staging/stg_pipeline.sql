@@ -34,6 +34,7 @@ select
     estimator_version,
     mends,
     variant,
+    is_default_variant,
 
     -- model
     num_layers,

@@ -20,6 +20,7 @@ select
     estimator_version,
     mends,
     variant,
+    is_default_variant,
 
     -- problem
     model,

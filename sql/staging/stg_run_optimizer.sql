@@ -23,6 +23,7 @@ select
     estimator_version,
     mends,
     variant,
+    is_default_variant,
 
     -- model
     parameters,

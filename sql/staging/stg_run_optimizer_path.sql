@@ -17,6 +17,7 @@ select
     estimator,
     estimator_version,
     variant,
+    is_default_variant,
     accelerator,
     flops_8bit_per_second,
     memory_bytes_per_second,

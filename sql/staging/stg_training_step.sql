@@ -144,6 +144,7 @@ select
     estimator_version,
     mends,
     variant,
+    is_default_variant,
 
     -- model
     model,

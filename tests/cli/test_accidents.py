@@ -216,12 +216,7 @@ def test_a_database_with_bad_blocks_exits_5_in_every_command(program: Program, s
         blocks = connection.execute(
             " union ".join(
                 f"select block_id from pragma_storage_info('{table}') where block_id >= 0"
-                for table in (
-                    "roofline",
-                    "roofline_leading",
-                    "stored_best",
-                    "training_step_leading",
-                )
+                for table in ("roofline", "leading_row")
             )
         ).fetchall()
     assert blocks
@@ -259,7 +254,7 @@ def test_a_damaged_table_of_versions_exits_5(
 
 def test_init_brings_a_missing_view_back(warehouse: Command, tiny_database: Path) -> None:
     with duckdb.connect(str(tiny_database)) as connection:
-        connection.execute("drop view leading_configuration_flops")
+        connection.execute("drop view leading_configuration")
         connection.execute("drop table erratum")
         rows = connection.execute("select count(*) from roofline").fetchall()
     code, _, err = warehouse("rank", "--db", tiny_database)

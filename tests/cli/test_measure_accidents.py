@@ -56,10 +56,8 @@ def contents(database: Path) -> dict[str, list[Any]]:
             table: connection.execute(f"select t::varchar from {table} t order by 1").fetchall()
             for table in (
                 *tables,
-                "stored_best",
                 "stored_problem",
-                "stored_front",
-                "training_step_leading",
+                "leading_row",
             )
         }
 

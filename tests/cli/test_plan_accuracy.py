@@ -26,7 +26,6 @@ from warehouse.cli.plan_published import published_lines
 from warehouse.cli.plan_report import put_report
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
-from warehouse.database.narrow import narrow_to
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
@@ -432,7 +431,6 @@ def test_the_candidates_of_a_problem_are_read_once(planned: tuple[Path, dict[str
         ]
         of_views = [rows_as_dicts(connection, query) for query in asked]
         ask = QueryCache(connection)
-        ask.keep_runs(run, [problem])
         before = [ask(query) for query in asked]
         assert before == of_views
         assert [len(rows) > 0 for rows in before] == [True, True, True, False]
@@ -454,7 +452,6 @@ def test_few_candidates_give_the_answers_of_all(
     request = PlanRequest("training_step", MODEL, "H100 SXM 80GB", 2e10, num_gpus=4, batch=8)
     run = resolve(replace(request, headroom_bytes=headroom, held=held))
     with open_for_read(planned[0]) as connection:
-        narrow_to(connection, ["training_step"])
         [[problem]] = connection.execute(
             "select problem_id from problem where num_gpus = 4 and global_batch_size = 8"
         ).fetchall()

@@ -22,7 +22,7 @@ from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.cli.comparison import comparison as sections
 from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read
-from warehouse.database.kept import keep_view
+from warehouse.database.temporary import keep_view
 from warehouse.plan.compared_steps import evaluated_steps
 
 PUBLISHED_ROWS = {

@@ -106,7 +106,7 @@ def clock_going_back(campaign: Campaign, outcome: Outcome) -> None:
 def _stale(database: Path) -> int:
     with open_as_it_is(database) as connection:
         query = (
-            "select count(*) from current_cell"
-            " anti join stored_best using (cell_id, sibling_record)"
+            "select count(*) from current_cell where num_layouts is null or num_layouts > 0"
+            " and cell_id not in (select cell_id from leading_row) and num_fitting_layouts > 0"
         )
         return int(connection.execute(query).fetchall()[0][0])

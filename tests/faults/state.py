@@ -125,8 +125,8 @@ def half_stored(connection: duckdb.DuckDBPyConnection) -> list[str]:
             " where cell.num_rows is null or cell.num_rows <> coalesce(fact.num_rows, 0)"
         ),
         "cells without a problem": "select cell_id from cell anti join problem using (problem_id)",
-        "best layouts without a cell": (
-            "select cell_id from stored_best anti join cell using (cell_id)"
+        "leading rows without a cell": (
+            "select cell_id from leading_row anti join cell using (cell_id)"
         ),
         "studies that are registered in part": (
             "select study from study left join study_cell using (study) group by study, num_cells"
@@ -136,14 +136,6 @@ def half_stored(connection: duckdb.DuckDBPyConnection) -> list[str]:
             "select problem_id from stored_problem full join problem using (problem_id)"
             " where stored_problem.problem_id is null or problem.problem_id is null"
         ),
-        **{
-            f"leading rows of {relation.name} without a cell": (
-                f"select cell_id from {quoted(relation.leading_table)}"
-                " anti join cell using (cell_id)"
-            )
-            for relation in relations
-            if relation.keeps_leading and relation.leading_table in stored
-        },
     }
     found: dict[str, Any] = {}
     for name, query in queries.items():

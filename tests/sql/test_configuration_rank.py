@@ -1,4 +1,4 @@
-"""What the optimizer makes of filters on the ranks: right, and without ranking everything."""
+"""Ranks are those of a ranking of all layouts, and are found without ranking all."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ COLUMNS = (
     "problem_id, strategy, microbatch_size, step_seconds, rank_by_time, "
     "num_microbatches, memory_bytes, mfu, compute_fraction"
 )
+ALL = """(
+    select *, row_number() over (
+        partition by problem_id, estimator, estimator_version, variant
+        order by row(layout_order(configuration), strategy, cell_id)
+    ) as rank_by_time
+    from configuration
+    where fits_memory is distinct from false and step_seconds is not null
+)"""
+"""Every layout that fits and has a time, with its rank."""
 PROBLEMS = """
 insert into problem by name
 select
@@ -66,7 +75,7 @@ insert into roofline by name
 select * exclude (step_seconds, microbatch_size), 1000 as microbatch_size
 from roofline where microbatch_size = 7;
 """
-"""A layout without a time in each cell, last of all."""
+"""A layout without a time in each cell, which has no rank."""
 TOP = f"select {COLUMNS} from configuration_rank where rank_by_time <= 2 order by all"
 
 
@@ -102,37 +111,30 @@ def tied(
 
 
 @pytest.mark.long
-def test_the_top_of_a_rank_is_the_top_of_the_whole_ranking(
-    ranked: duckdb.DuckDBPyConnection,
-) -> None:
-    rows = ranked.execute(f"select {COLUMNS} from configuration_rank order by all").fetchall()
-    expected = [row for row in rows if row[4] <= 2]
-    assert len(expected) == 8
-    assert len({row[3] for row in rows}) > 1000
-    assert ranked.execute(TOP).fetchall() == expected
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("view", "rank"),
-    [("configuration_rank", "rank_by_time"), ("strategy_rank", "rank_in_strategy")],
+    ("view", "rank", "groups"),
+    [
+        ("configuration_rank", "rank_by_time", "problem_id, estimator_version"),
+        ("strategy_rank", "rank_in_strategy", "problem_id, estimator_version, strategy"),
+    ],
 )
-def test_the_first_of_each_group_are_found_without_sorting(
-    ranked: duckdb.DuckDBPyConnection, view: str, rank: str
+def test_the_views_have_the_first_twenty(
+    tied: duckdb.DuckDBPyConnection, view: str, rank: str, groups: str
 ) -> None:
-    """With every column: a window would carry them all, ten times as long."""
-    assert rows_in_windows(ranked, f"from {view}") > 3000
-    for first in ("= 1", "< 2"):
-        assert rows_in_windows(ranked, f"from {view} where {rank} {first}") < 20
+    columns = f"{groups}, cell_id, step_seconds, memory_bytes, microbatch_size"
+    place = f"row_number() over (partition by {groups} order by rank_by_time)"
+    expected = f"select {columns}, {place} as place from {ALL} qualify place <= 20 order by all"
+    found = tied.execute(f"select {columns}, {rank} from {view} order by all").fetchall()
+    assert found == tied.execute(expected).fetchall() != []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("last", [20, 21, 100])
-def test_the_ranks_up_to_a_number_are_those_of_the_view(
+def test_the_ranks_up_to_a_number_are_those_of_all(
     ranked: duckdb.DuckDBPyConnection, last: int
 ) -> None:
-    view = f"select {COLUMNS} from configuration_rank where rank_by_time <= {last} order by all"
-    expected = ranked.execute(view).fetchall()
+    whole = f"select {COLUMNS} from {ALL} where rank_by_time <= {last} order by all"
+    expected = ranked.execute(whole).fetchall()
     assert len(expected) == 4 * last
     columns = f"{COLUMNS.removesuffix(', compute_fraction')}, compute_seconds / step_seconds"
     macro = f"select {columns} from ranked_layouts({last}) order by all"
@@ -141,19 +143,19 @@ def test_the_ranks_up_to_a_number_are_those_of_the_view(
 
 @pytest.mark.long
 @pytest.mark.parametrize("last", [21, 47, 1001, 5000])
-def test_the_ranks_up_to_a_number_have_the_ties_of_the_view(
+def test_the_ranks_up_to_a_number_have_the_ties_of_all(
     tied: duckdb.DuckDBPyConnection, last: int
 ) -> None:
-    """Layouts of one time are ranked alike, those without a time last, repeated ones once."""
+    """Layouts of one time are ranked alike, those without a time not at all, repeated ones once."""
     columns = "cell_id, model, mfu, bubble_seconds, " + COLUMNS.removesuffix(", compute_fraction")
-    view = f"select {columns} from configuration_rank where rank_by_time <= {last}"
+    whole = f"select {columns} from {ALL} where rank_by_time <= {last}"
     for where, expected_rows in (
-        ("true", 4 * min(last, 1002) + (last > 1002)),  # the file has one layout more
-        ("model = 'model 0'", min(last, 1003)),
-        ("problem_id = 3", min(last, 1002)),
-        ("variant = 'variant 2' and num_gpus = 4", min(last, 1002)),
+        ("true", 4 * min(last, 1000) + (last > 1000)),  # the file has one layout more
+        ("model = 'model 0'", min(last, 1001)),
+        ("problem_id = 3", min(last, 1000)),
+        ("variant = 'variant 2' and num_gpus = 4", min(last, 1000)),
     ):
-        expected = tied.execute(f"{view} and {where} order by all").fetchall()
+        expected = tied.execute(f"{whole} and {where} order by all").fetchall()
         assert len(expected) == expected_rows
         macro = f"select {columns} from ranked_layouts({last}) where {where} order by all"
         assert tied.execute(macro).fetchall() == expected
@@ -172,23 +174,20 @@ def test_of_equal_layouts_every_view_names_the_same(tied: duckdb.DuckDBPyConnect
     assert len({row[3] % 2 for row in ranked_first}) == 2  # not all of one strategy
     best = f"{key}, best_layout from best_of_problem order by all"
     assert tied.execute(best).fetchall() == ranked_first
-    for front in ("found_front", "problem_front", "configuration_pareto"):
+    for front in ("problem_front", "configuration_pareto"):
         query = f"{key}, layout_in_words({front}) from {front} order by all"
         assert tied.execute(query).fetchall() == ranked_first
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("last", [20, 30])
-def test_of_one_problem_only_its_layouts_are_read(
-    ranked: duckdb.DuckDBPyConnection, last: int
-) -> None:
+def test_of_one_problem_only_its_layouts_are_read(ranked: duckdb.DuckDBPyConnection) -> None:
     def rows_with_their_cells(asked: str) -> int:
         joins = [node for node in nodes_of(ranked, asked) if "JOIN" in node["type"]]
         return sum(int(node["intermediate_rows"]) for node in joins)
 
-    query = f"from ranked_layouts({last}, of_problem := 2)"
-    assert len(ranked.execute(query).fetchall()) == last
-    assert rows_with_their_cells(query) < rows_with_their_cells(f"from ranked_layouts({last})") / 2
+    query = "from ranked_layouts(30, of_problem := 2)"
+    assert len(ranked.execute(query).fetchall()) == 30
+    assert rows_with_their_cells(query) < rows_with_their_cells("from ranked_layouts(30)") / 2
 
 
 @pytest.mark.long
@@ -199,17 +198,12 @@ def test_ranks_between_two_numbers_sort_few_rows(ranked: duckdb.DuckDBPyConnecti
 
 
 @pytest.mark.long
-def test_the_ranks_up_to_a_number_are_found_without_sorting(
+def test_the_first_twenty_are_read_where_they_are_stored(
     ranked: duckdb.DuckDBPyConnection,
 ) -> None:
-    """The view has two conditions beyond the leading rows: it sorts every row."""
-    assert rows_in_windows(ranked, "from configuration_rank where rank_by_time <= 30") > 3000
-    for last in (1, 20, 30):
-        assert rows_in_windows(ranked, f"from ranked_layouts({last})") == 0
-        of_model = f"from ranked_layouts({last}) where model = 'model 2'"
-        assert rows_in_windows(ranked, of_model) == 0
-    facts = {"roofline", "roofline_leading"}
-    assert tables_read(ranked, "from ranked_layouts(20)") & facts == {"roofline_leading"}
+    facts = {"roofline", "leading_row"}
+    for query in ("from ranked_layouts(20)", "from configuration_rank", "from strategy_rank"):
+        assert tables_read(ranked, query) & facts == {"leading_row"}
     assert tables_read(ranked, "from ranked_layouts(21)") & facts == {"roofline"}
 
 
@@ -242,34 +236,3 @@ def rows_in_windows(connection: duckdb.DuckDBPyConnection, query: str) -> int:
     """Return the most rows that a window of the query has to sort, counted while it runs."""
     windows = [node for node in nodes_of(connection, query) if "WINDOW" in node["type"]]
     return max((int(node["intermediate_rows"]) for node in windows), default=0)
-
-
-RANKS = "select rank_by_time from configuration_rank"
-
-
-@pytest.fixture(scope="module")
-def rows_of_all(ranked: duckdb.DuckDBPyConnection) -> int:
-    """The rows that have to be sorted to rank every problem."""
-    return rows_in_windows(ranked, RANKS)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "where",
-    [
-        "where problem_id = 2",
-        "where model = 'model 2'",
-        "where accelerator = 'system 2'",
-        "where nvlink_size = 16",
-        "where num_gpus = 4",
-        "where global_batch_size = 4096",
-        "where estimator = 'estimator 2'",
-        "where estimator_version = 3",
-        "where variant = 'variant 2'",
-    ],
-)
-def test_a_filter_on_the_problem_is_applied_before_the_ranking(
-    ranked: duckdb.DuckDBPyConnection, rows_of_all: int, where: str
-) -> None:
-    assert rows_of_all > 3000
-    assert rows_in_windows(ranked, f"{RANKS} {where}") < rows_of_all / 3

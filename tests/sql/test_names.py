@@ -113,7 +113,8 @@ def test_capitals_of_a_stored_name_count_only_where_two_names_differ_in_them(
     query = "select distinct model from best('{}', null)"
     assert stored.execute(query.format("Tiny")).fetchall() == [("tiny",)]
     stored.execute("update problem set model = 'Tiny' where problem_id = 4")
-    stored_problem.rebuild(stored)
+    stored.execute("delete from stored_problem")
+    stored_problem.refresh(stored)
     assert stored.execute(query.format("tiny")).fetchall() == [("tiny",)]
     assert stored.execute(query.format("Tiny")).fetchall() == [("Tiny",)]
     with pytest.raises(duckdb.Error, match="TINY"):

@@ -17,7 +17,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -30,12 +29,10 @@ from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_read
-from warehouse.database.current import LEADING
-from warehouse.database.in_force import MARKS, mark_sql
+from warehouse.database.in_force import CELL_ORDER, MARKS, mark_sql
 from warehouse.database.repeated import mark_repeated
 from warehouse.database.sql_text import literal
-from warehouse.database.tables import STORED_FRONT
-from warehouse.database.views import LAYERS, checks
+from warehouse.database.views import FOUND, LAYERS, LEADING_ROW, checks, kept_tables, packaged
 
 CASES = Path(__file__).parent
 NAMES = sorted(
@@ -109,59 +106,59 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
     filled = "".join(filling(connection, path.stem, path) for path in tables)
     given = {path.stem: read(path)[0] for path in tables}
     if "cell" in given and not {*MARKS} <= {*given["cell"]}:
-        filled += f"{mark_sql(all_estimators())};\n"
-    if "stored_problem" not in given and "problem_group" in words_under(view):
-        filled += PROBLEMS
-    if "stored_price" not in given and "problem_price" in words_under(view):
-        filled += PRICES
-    filled_by_commands = re.compile(f"best_of_cell|problem_front|{LEADING}.*|near_.*")
-    if "stored_best" not in given and any(map(filled_by_commands.fullmatch, words_under(view))):
-        filled += best(given.keys())
-    if "stored_front" not in given and "problem_front" in words_under(view):
-        filled += FRONTS
+        filled += f"{MARKED};\n"
+    filled += "".join(map(with_problems, sorted(given.keys() & FACTS)))
+    filled += "".join(
+        made_again(table.name)
+        for table in kept_tables()
+        if table.name not in given and table.name in words_under(view)
+    )
     return filled, query_of(name)
 
 
-def leading_rows(tables: Collection[str]) -> str:
-    """Return the SQL that makes every row of these tables a leading one of its cell."""
-    found = ""
-    for relation in (relation for each in all_estimators() for relation in each.relations):
-        if relation.keeps_leading and relation.table in tables:
-            columns = ", ".join(("cell_id", *relation.stored))
-            rows = f"select {columns} from current_{relation.name}"
-            found += f"insert into {relation.leading_table} by name {rows};\n"
-    return found
+FACTS = {relation.table for each in all_estimators() for relation in each.relations}
 
 
-PROBLEMS = "insert into stored_problem by name from found_problem;\n"
-"""SQL that fills what views read of problems."""
-
-PRICES = "delete from stored_price;\ninsert into stored_price by name from found_price;\n"
-"""SQL that fills what views read of prices, after the reference tables."""
-
-
-def best(tables: Collection[str]) -> str:
-    """Return the SQL that fills what views read of marked cells with rows in these tables.
-
-    A command finds it in less time. Empty where none of the tables has layouts.
-    """
-    found = leading_rows(tables)
-    return f"{found}insert into stored_best by name from unstored_best;\n" if found else ""
+def with_problems(table: str) -> str:
+    """Return the SQL that gives the rows of a fact table the problems of their cells."""
+    return (
+        f"update {table} set problem_id = cell.problem_id from cell"
+        f" where {table}.cell_id = cell.cell_id;\n"
+    )
 
 
-FRONTS = (
-    f"insert into stored_front by name select {', '.join(STORED_FRONT.columns)} from found_front;\n"
-)
-"""SQL that fills the fronts, after their leading rows."""
+MARKED = mark_sql(f"(from {CELL_ORDER})")
+"""SQL that marks cells. A command takes the marks from a table."""
+
+COUNTED = """\
+update cell set num_layouts = found.num_layouts, num_fitting_layouts = found.num_fitting_layouts
+from (
+    select
+        cell_id,
+        count(configuration_source.cell_id) as num_layouts,
+        count(configuration_source.cell_id) filter (where fits_memory is distinct from false)
+            as num_fitting_layouts
+    from cell left join configuration_source using (cell_id)
+    group by cell_id
+) as found
+where cell.cell_id = found.cell_id;
+"""
+"""SQL that counts the layouts of cells. A command counts them where it evaluates them."""
+
+
+def made_again(table: str) -> str:
+    """Return the SQL that fills a kept table; a command takes less time to find the same rows."""
+    counted = COUNTED if table == LEADING_ROW else ""
+    return f"{counted}delete from {table};\ninsert into {table} by name from {FOUND}{table};\n"
 
 
 def complete(connection: duckdb.DuckDBPyConnection) -> None:
     """Mark cells that were filled in, and find what is stored of them and of their problems."""
-    tables = {relation.table for each in all_estimators() for relation in each.relations}
-    connection.execute(mark_sql(all_estimators()))
+    connection.execute("".join(map(with_problems, sorted(FACTS))))
+    connection.execute(MARKED)
     cells = "select cell_id, relation, sibling from current_cell"
     mark_repeated(connection, connection.execute(cells).fetchall())
-    connection.execute(f"{PROBLEMS}{PRICES}{best(tables)}{FRONTS}")
+    connection.execute("".join(made_again(table.name) for table in kept_tables()))
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
@@ -246,15 +243,10 @@ def test_further_calls_over_the_same_tables_give_theirs(
 
 @cache
 def words_of() -> dict[str, set[str]]:
-    """Return each view and check with the words of its text; they hold what it reads."""
-    paths = [
-        path
-        for layer in (*LAYERS, "checks")
-        for path in resources.sql_directory().glob(f"{layer}/*.sql")
-    ]
-    return {
-        path.stem: set(WORD.findall(COMMENT.sub("", path.read_text("utf-8")))) for path in paths
-    }
+    """Return each view and check with the words of its text, among them all that it reads."""
+    texts = {check.name: check.sql for check in CHECKS}
+    texts |= {view.name: view.sql for view in packaged()}
+    return {name: set(WORD.findall(COMMENT.sub("", text))) for name, text in texts.items()}
 
 
 def words_under(name: str) -> set[str]:

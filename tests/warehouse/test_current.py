@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.toy_estimator import TOY
-from warehouse.database import stored_best
+from warehouse.database import derived
 from warehouse.database.empty import in_memory
 from warehouse.database.in_force import mark
 from warehouse.database.sink import delete_cells
@@ -70,11 +70,11 @@ def store(connection: duckdb.DuckDBPyConnection, *cells: Stored) -> None:
         )
         if cell.rows:
             connection.executemany(
-                "insert into toy by name select ? as cell_id, ? as data_parallel, "
-                "? as tensor_parallel, ? as step_seconds",
-                [[cell.cell_id, *row] for row in cell.rows],
+                "insert into toy by name select ? as cell_id, ? as problem_id, "
+                "? as data_parallel, ? as tensor_parallel, ? as step_seconds",
+                [[cell.cell_id, cell.problem_id, *row] for row in cell.rows],
             )
-    stored_best.refresh(connection)
+    derived.refresh(connection)
 
 
 def seen(
@@ -214,7 +214,7 @@ def test_the_view_agrees_with_its_definition_on_random_cells(
     # rows that a dropped cell had first are shown from the next sibling
     dropped, kept = cells[:10], cells[10:]
     delete_cells(connection, [cell.cell_id for cell in dropped])
-    stored_best.refresh(connection)
+    derived.refresh(connection)
     assert seen(connection) == first_of_siblings(kept)
     store(connection, *dropped)
     assert seen(connection) == first_of_siblings(cells)

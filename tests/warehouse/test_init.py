@@ -14,7 +14,7 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.meta import reference_names
 from warehouse.database.views import checks
 
-DERIVED = ("stored_best", "stored_problem", "stored_front", "roofline_leading", "cell")
+DERIVED = ("leading_row", "stored_problem", "accelerator_price", "cell")
 
 BY_HAND = """
 drop view configuration_rank;
@@ -90,8 +90,8 @@ def test_anew_makes_rows_again_that_are_wrong_missing_or_of_former_cells(copied:
     wanted = rows_of(copied)
     changed(
         copied,
-        "delete from roofline_leading; delete from stored_front; update cell set sibling = 2;"
-        "delete from stored_problem where rowid < 3; drop table stored_price;"
+        "delete from leading_row where rowid > 9; update cell set sibling = 2;"
+        "delete from stored_problem where rowid < 3; drop table accelerator_price;"
         "update stored_problem set assumptions = 'other'; update roofline set is_repeated = true",
     )
     init(copied)
@@ -139,7 +139,7 @@ def test_a_table_with_the_name_of_a_view_that_an_update_adds_is_named_with_a_way
 
 @pytest.mark.parametrize(
     ("table", "anew"),
-    [("cell", ()), ("stored_best", ()), ("roofline", ("--anew",)), ("accelerator_alias", ())],
+    [("cell", ()), ("study", ()), ("roofline", ("--anew",)), ("accelerator_alias", ())],
 )
 def test_a_view_in_the_place_of_a_table_is_named_with_a_way_out(
     database: Path, empty_warehouse: Path, table: str, anew: tuple[str, ...]

@@ -10,7 +10,7 @@ import pytest
 from estimators.registry import all_estimators, get
 from tests.warehouse.large_study import LARGE
 from tests.warehouse.scans import rows_read
-from tests.warehouse.test_materialised import study
+from tests.warehouse.test_derived import study
 from warehouse.database import leading
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
@@ -129,7 +129,7 @@ def test_ranks_beyond_the_first_are_those_of_all_rows(database: Path, tmp_path: 
     run_study(database, study(tmp_path))
     with open_for_write(database) as connection:
         shown = connection.execute(
-            "select problem_id, rank_by_time, step_seconds from configuration_rank order by all"
+            "select problem_id, rank_by_time, step_seconds from ranked_layouts(100000) order by all"
         ).fetchall()
         expected = connection.execute(
             "select problem_id, row_number() over (partition by problem_id order by step_seconds)"
@@ -161,7 +161,7 @@ def test_ranks_and_fronts_hardly_read_another_row(database: Path, tmp_path: Path
             read = rows_read(connection, query)
             # the first rows that each thread takes before it knows that none is wanted
             assert read.get("roofline", 0) < rows / 4
-            assert read.get("roofline_leading", 0) + read.get("stored_front", 0) > 0
+            assert read["leading_row"] > 0
 
 
 @pytest.mark.long
@@ -178,10 +178,10 @@ def test_the_effect_of_mends_reads_cells_whose_leading_rows_lack_a_published_win
         found = connection.execute(effects).fetchall()
         assert found != []
         assert rows_read(connection, effects).get("roofline", 0) < rows / 4
-        # no mended cell has leading rows: each published winner is looked up among all layouts
+        # of a mended cell only the best is left: published winners are looked up among all layouts
         connection.execute(
-            "delete from roofline_leading where cell_id in"
-            " (select cell_id from cell where variant <> 'published')"
+            "delete from leading_row where cell_id in"
+            " (select cell_id from cell where variant <> 'published') and rank_in_cell <> 1"
         )
         assert rows_read(connection, effects)["roofline"] >= rows / 2
         assert connection.execute(effects).fetchall() == found

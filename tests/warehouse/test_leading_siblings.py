@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import duckdb
 import pytest
 
-from warehouse.database import stored_best
+from warehouse.database import derived
 from warehouse.database.sink import delete_cells
-from warehouse.database.views import checks
+from warehouse.database.views import FOUND, LEADING_ROW, checks
 
 WHOLE = "{}"
 RANKED = "from configuration_rank where rank_by_time <= 20"
@@ -49,28 +49,28 @@ def store(
         [cell, version, kept, hour],
     )
     connection.execute(
-        "insert into roofline by name select ? as cell_id, 1 as data_parallel,"
+        "insert into roofline by name select ? as cell_id, 1 as problem_id,"
+        " 1 as data_parallel,"
         " 1 as tensor_parallel, 1 as pipeline_parallel, unnest(?::int[]) as microbatch_size,"
         " 1 as weights_bytes, 1 as optimizer_bytes, 1 as activations_bytes,"
         f" {seconds} as step_seconds",
         [cell, list(microbatches)],
     )
-    stored_best.refresh(connection)
+    derived.refresh(connection)
 
 
 def drop(connection: duckdb.DuckDBPyConnection, cell: int) -> None:
     delete_cells(connection, [cell])
-    stored_best.refresh(connection)
+    derived.refresh(connection)
 
 
 def leading(connection: duckdb.DuckDBPyConnection) -> dict[int, list[int]]:
     """Return the leading layouts of each cell, and check that views and `validate` agree."""
     rows = "select cell_id, list(microbatch_size order by microbatch_size) from {} group by 1"
-    found = dict(connection.execute(rows.format("roofline_leading")).fetchall())
-    assert dict(connection.execute(rows.format("leading_roofline")).fetchall()) == found
-    for check in checks():
-        if check.name in ("leading_rows_lead", "stored_best_is_the_best", "stored_front_is_found"):
-            assert connection.execute(check.sql).fetchall() == []
+    found = dict(connection.execute(rows.format(LEADING_ROW)).fetchall())
+    assert dict(connection.execute(rows.format(FOUND + LEADING_ROW)).fetchall()) == found
+    [check] = [each for each in checks() if each.name == "leading_rows_lead"]
+    assert connection.execute(check.sql).fetchall() == []
     return found
 
 
@@ -159,7 +159,7 @@ def test_cells_of_another_variant_are_no_siblings(connection: duckdb.DuckDBPyCon
     store(connection, 1, WHOLE, range(1, 4))
     store(connection, 2, '{"a": 1}', range(2, 6))
     connection.execute("update cell set variant = 'corrected' where cell_id = 2")
-    stored_best.refresh(connection)
+    derived.refresh(connection)
     assert leading(connection) == {1: [1, 2, 3], 2: [2, 3, 4, 5]}
 
 
@@ -174,10 +174,8 @@ def test_rows_as_fast_as_a_leading_row_do_not_lead_if_they_need_more_memory(
         "step_seconds = case microbatch_size when 31 then 30 when 32 then 30 when 33 then 5 "
         "else microbatch_size end"
     )
-    stored_best.rebuild(connection)
-    # 30 and 31 are equal and on the front, 32 needs more, 33 does not fit
-    assert leading(connection) == {1: [*numbers((1, 20)), 30, 31]}
-    [counted] = connection.execute(
-        "select num_layouts, num_fitting_layouts from stored_best"
-    ).fetchall()
+    derived.rebuild(connection)
+    # 30 and 31 are equal: one is on the front; 32 needs more, 33 does not fit
+    assert leading(connection) == {1: [*numbers((1, 20)), 30]}
+    [counted] = connection.execute("select num_layouts, num_fitting_layouts from cell").fetchall()
     assert counted == (24, 23)

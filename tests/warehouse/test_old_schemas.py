@@ -50,7 +50,7 @@ SHAPE = """
 FIRST, WITH_LEADING_ROWS = "first", "first_leading_rows"
 LEFT = {
     ("roofline", "bubble_seconds"),
-    *((table, f"{n}_seconds") for table in LATER_FORM for n in ("bubble", "matmul")),
+    *(("pipeline", f"{n}_seconds") for n in ("bubble", "matmul")),
 }
 """The columns that only an old file has.
 

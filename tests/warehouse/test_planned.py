@@ -62,7 +62,7 @@ def stored(database: Path) -> list[list[tuple[Any, ...]]]:
                 "select * exclude (evaluated_at, sibling_record) from cell",
                 "select study, num_cells, num_rows from study order by study",
                 "from study_cell order by all",
-                "select * exclude (sibling_record) from stored_best order by cell_id",
+                "from leading_row order by all",
             )
         ]
 

@@ -14,7 +14,7 @@ from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from tests.warehouse.schema_cases import columns_of
 from warehouse.database.connection import open_for_write
 from warehouse.database.in_force import mark
-from warehouse.database.tables import fact_ddl
+from warehouse.database.tables import ROW_IDS, fact_ddl
 
 
 @pytest.mark.usefixtures("toy")
@@ -26,7 +26,7 @@ def test_the_tables_are_the_union_of_what_estimators_declare(
 
     for table, record, declared in (
         ("problem", 1, "problem_columns"),
-        ("cell", 15, "choice_columns"),
+        ("cell", 17, "choice_columns"),
     ):
         names = list(columns_of(warehouse_connection, table))[record:]
         assert names == list(dict.fromkeys(n for e in estimators for n in getattr(e, declared)))
@@ -34,7 +34,7 @@ def test_the_tables_are_the_union_of_what_estimators_declare(
     for estimator in estimators:
         for relation in estimator.relations:
             assert columns_of(warehouse_connection, relation.table) == {
-                **{n: relation.column(n).duckdb_type for n in ("cell_id", *relation.stored)},
+                **{n: relation.column(n).duckdb_type for n in (*ROW_IDS, *relation.stored)},
                 "is_repeated": "BOOLEAN",
             }
 
@@ -44,6 +44,7 @@ def test_a_fact_table_has_no_key_and_no_constraint(connection: duckdb.DuckDBPyCo
 
     assert columns_of(connection, "fact") == {
         "cell_id": "BIGINT",
+        "problem_id": "BIGINT",
         "num_gpus": "INTEGER",
         "step_seconds": "DOUBLE",
         "is_repeated": "BOOLEAN",
@@ -76,7 +77,7 @@ def test_rows_are_stored_with_the_compression_that_their_relation_states(tmp_pat
         connection.execute(fact_ddl(relation))
         connection.execute(
             "insert into fact "
-            "select 1, i, sqrt(i), sin(i), i * 512, i // 9, false from range(9000) as t(i)"
+            "select 1, 2, i, sqrt(i), sin(i), i * 512, i // 9, false from range(9000) as t(i)"
         )
         connection.execute("checkpoint")
         found = connection.execute(
@@ -137,8 +138,8 @@ def test_a_new_estimator_takes_a_module_an_entry_its_columns_and_a_staging_view(
 
     request.getfixturevalue("toy")
     with open_for_write(database) as opened:
-        assert list(columns_of(opened, "toy")) == ["cell_id", *CONFIGURATIONS.stored, "is_repeated"]
-        assert list(columns_of(opened, "toy_part")) == ["cell_id", *PART_ROWS.stored, "is_repeated"]
+        assert list(columns_of(opened, "toy")) == [*ROW_IDS, *CONFIGURATIONS.stored, "is_repeated"]
+        assert list(columns_of(opened, "toy_part")) == [*ROW_IDS, *PART_ROWS.stored, "is_repeated"]
         assert {"toy_part", "toy_part_seconds", "num_gpus"} <= set(
             columns_of(opened, "current_toy_part")
         )
@@ -149,7 +150,7 @@ def test_a_new_estimator_takes_a_module_an_entry_its_columns_and_a_staging_view(
             "'{}' as kept, 1 as num_rows"
         )
         opened.execute(
-            "insert into toy by name select 2 as cell_id, 4 as data_parallel, "
+            "insert into toy by name select 2 as cell_id, 1 as problem_id, 4 as data_parallel, "
             "1 as tensor_parallel, 0.5 as step_seconds, 10 as weights_bytes"
         )
         mark(opened)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import duckdb
 import pytest
 
-from estimators.columns import COLUMNS
-from tests.warehouse.test_materialised import forget_view
 from warehouse.calibrate.store import drop_profile
 from warehouse.database import stored_problem
-from warehouse.database.schema import prepare
 from warehouse.database.views import checks
 
 [CHECK] = [check.sql for check in checks() if check.name == "stored_problem_is_found"]
@@ -64,35 +59,3 @@ def test_rows_go_with_their_problems_and_come_with_new_ones(
     assert assumptions(connection) == {2: None, 3: None}
     names = connection.execute("select model from stored_problem order by problem_id").fetchall()
     assert names == [("wide",), ("new",)]
-
-
-@pytest.mark.long
-def test_another_view_fills_the_table_again(
-    connection: duckdb.DuckDBPyConnection,
-) -> None:
-    before = assumptions(connection)
-    connection.execute("update stored_problem set model = 'other', assumptions = 'other'")
-    assert not prepare(connection)
-    forget_view(connection, stored_problem.SOURCE)
-    assert prepare(connection)
-    assert assumptions(connection) == before
-
-
-def test_another_comment_makes_neither_views_nor_rows_again(
-    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection.execute("update stored_problem set model = 'as it was'")
-    made = "select view_name, view_oid from duckdb_views() where not internal"
-    before = connection.execute(made).fetchall()
-    better = replace(COLUMNS["assumptions"], meaning="Other words")
-    with monkeypatch.context() as patched:
-        patched.setitem(COLUMNS, "assumptions", better)
-        assert prepare(connection)
-        comments = connection.execute(
-            "select distinct comment from duckdb_columns() where column_name = 'assumptions'"
-        ).fetchall()
-        assert comments == [("Other words.",)]
-    assert prepare(connection)
-    assert connection.execute(made).fetchall() == before
-    kept = connection.execute("select distinct model from stored_problem").fetchall()
-    assert kept == [("as it was",)]

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from warehouse.database import stored_best
+from warehouse.database import derived
 from warehouse.database.empty import in_memory
 
 
@@ -17,7 +17,7 @@ def _opened() -> Iterator[duckdb.DuckDBPyConnection]:
     with in_memory() as opened:
         for problem, model, gpus in ((1, "tiny", 8), (2, "tiny", 16), (3, None, 8)):
             store(opened, problem, problem, version=2, model=model, num_gpus=gpus, hbm_bytes=80e9)
-        stored_best.refresh(opened)
+        derived.refresh(opened)
         yield opened
 
 
@@ -57,7 +57,7 @@ def store(
 
 
 def in_force(connection: duckdb.DuckDBPyConnection) -> list[int]:
-    stored_best.refresh(connection)
+    derived.refresh(connection)
     found = connection.execute("select cell_id from current_cell order by cell_id").fetchall()
     return [cell for (cell,) in found]
 

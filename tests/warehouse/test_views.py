@@ -67,7 +67,7 @@ def test_views_are_made_in_layers_and_within_a_layer_after_what_they_read(
         staging__zero_staged=HEADER + "select 'from a' as text",
         intermediate__last=HEADER + "select number from (select 2 as number) as a",
     )
-    names = create_views(connection, directory)[-5:]
+    names = [view.name for view in create_views(connection, directory)][-5:]
 
     assert names[:2] == ["zero_staged", "last"]
     assert names.index("zero") < names.index("a")
@@ -80,7 +80,7 @@ def test_a_view_may_read_one_of_its_layer_written_in_any_case_and_quotes(
     directory = sql(
         marts__a=HEADER + 'SELECT * FROM\n    "b"', marts__b=HEADER + "select 1 as number;"
     )
-    assert create_views(connection, directory)[-2:] == ["b", "a"]
+    assert [view.name for view in create_views(connection, directory)][-2:] == ["b", "a"]
     assert connection.execute("select number from a").fetchall() == [(1,)]
 
 
@@ -242,7 +242,10 @@ def test_every_packaged_file_becomes_a_view_or_a_macro(
 ) -> None:
     """DuckDB reads a view whole when it is made; tests/sql has rows of each."""
     directory = resources.sql_directory()
-    made = "select view_name from duckdb_views() union select function_name from duckdb_functions()"
+    made = (
+        "select view_name from duckdb_views() union select table_name from duckdb_tables()"
+        " union select function_name from duckdb_functions()"
+    )
     names = {name for (name,) in warehouse_connection.execute(made).fetchall()}
     files = {path.stem for layer in LAYERS for path in directory.glob(f"{layer}/*.sql")}
     assert len(files) > 80

@@ -42,7 +42,7 @@ num_gpus = {num_gpus}
 global_batch_size = 512
 """
 
-OF_A_SWEEP = ("cell", "problem", "roofline", "roofline_leading", "stored_best", "study_cell")
+OF_A_SWEEP = ("cell", "problem", "roofline", "leading_row", "study_cell")
 
 
 def study(directory: Path, estimator: str = "roofline", **changes: str) -> Study:

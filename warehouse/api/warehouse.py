@@ -34,12 +34,10 @@ from warehouse.ask.rank import asked_ranking
 from warehouse.database.backup import back_up_before_sweep
 from warehouse.database.connection import kept_open, open_for_write
 from warehouse.database.describe import Description, usual_name
-from warehouse.database.narrow import narrow_to_stored
 from warehouse.database.paths import file_of
 from warehouse.database.recast import frame_of
 from warehouse.database.sandbox import explained, sandboxed
 from warehouse.database.sql_text import quoted
-from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.file import evaluate_frame, find_relation
@@ -998,9 +996,8 @@ def _relation(
 ) -> DuckDBPyRelation:
     """Return the relation of one SELECT, in the sandbox of ``warehouse sql``."""
     statement = sandboxed(connection, checked_query(query))
-    narrow_to_stored(connection, statement)
     values = _registered(connection, statement, parameters)
-    return connection.sql(with_values(connection, statement), params=values or None)
+    return connection.sql(statement, params=values or None)
 
 
 def _executed(

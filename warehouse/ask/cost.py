@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import find_name, spellings
 from warehouse.ask.study_filter import study_filter
-from warehouse.database.kept import keep_reference_views, keep_view
+from warehouse.database.sql_text import listed
 from warehouse.database.summaries import summary_of
+from warehouse.database.temporary import keep_view
 from warehouse.errors import InputError
 from warehouse.studies.variants import stored_variant
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -28,9 +29,6 @@ WITHOUT_TOKENS = "the tokens of the run are not known"
 
 RUNS = "estimated_run"
 """The view of runs, which the macros of runs, costs and energy read."""
-
-PRICES, POWERS = "gpu_hour_rate", "gpu_power"
-"""Views of reference tables that the macros of costs and energy read."""
 
 RUN_COLUMNS = (
     *("estimator", "variant", "model", "model_shape", "seq_len", "accelerator", "system_changes"),
@@ -125,7 +123,6 @@ def costs(
     InputError
         If no run is left, or no run has a price of that year.
     """
-    keep_reference_views(connection, PRICES)
     found = _run_table(connection, "training_cost_for", COST_COLUMNS, runs)
     place = {name: number for number, name in enumerate(COST_COLUMNS)}
     rows = found.rows
@@ -162,7 +159,6 @@ def energies(
         If no run is left.
     """
     where = "" if all_powers else " where is_default or is_default is null"
-    keep_reference_views(connection, POWERS)
     found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where, grids)
     place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
     power = ("watts_per_gpu", "kg_co2e_per_kwh", "grid")
@@ -179,18 +175,6 @@ def energies(
     }
     shown = [known[name] for name in names if name in known]
     return RunTable(found.columns, rows, found.left_out, shown)
-
-
-def keep_runs(connection: DuckDBPyConnection, problems: Collection[int] = ()) -> None:
-    """Find the stored runs once for all later queries on this connection.
-
-    Parameters
-    ----------
-    problems
-        Ids of the problems whose runs are asked for; by default all.
-    """
-    ids = f"problem_id in ({', '.join(map(str, problems))})" if problems else ""
-    keep_view(connection, RUNS, ids)
 
 
 def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:
@@ -256,7 +240,10 @@ def _run_table(
     InputError
         If there is none.
     """
-    keep_runs(connection, _asked_problems(connection, runs))
+    asked_problems = _asked_problems(connection, runs)
+    keep_view(
+        connection, RUNS, f"problem_id in ({listed(asked_problems)})" if asked_problems else ""
+    )
     filters = _known_filters(connection, runs)
     kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus}
     rows: list[Row] = []

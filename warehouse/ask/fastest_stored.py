@@ -84,26 +84,11 @@ def _fastest_query(
     # layout_order names the same layout among equals as `rank`
     order = {name: quoted(name) if name in columns else "null" for name in LAYOUT_COLUMNS}
     order.update(step_seconds="step_seconds", memory_bytes=memory)
-    return f"""\
-with candidate as (
-    select *, {fits} as fits
-    from {quoted(view)}
-    where {where}
-),
-fastest as (
-    select fits, min(step_seconds) as step_seconds
-    from candidate
-    group by fits
-    order by fits desc
-    limit 1
-)
-select {", ".join(quoted(name) for name in names)}, fits
-from candidate
-semi join fastest
-    on candidate.fits = fastest.fits
-    and candidate.step_seconds = fastest.step_seconds
-order by layout_order(struct_pack({", ".join(f"{name} := {order[name]}" for name in order)}))
-limit 1"""
+    packed = ", ".join(f"{name} := {value}" for name, value in order.items())
+    return (
+        f"select {', '.join(map(quoted, names))}, {fits} as fits from {quoted(view)} where {where}"
+        f" order by fits desc, layout_order(struct_pack({packed})) limit 1"
+    )
 
 
 def differing_columns(

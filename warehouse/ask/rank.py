@@ -16,7 +16,6 @@ from warehouse.ask.names import Filters, find_name, is_known_name, with_known_na
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.current import EVALUATED
-from warehouse.database.narrow import narrow_to, narrow_to_cells
 from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.errors import InputError, UsageError, WarehouseError
@@ -196,8 +195,6 @@ def asked_ranking(
 ) -> tuple[Filters, Ranking]:
     """Return the filters with the estimator that answers, and the best layouts of each problem.
 
-    Later queries on the connection see the configurations of this estimator alone.
-
     Parameters
     ----------
     asked
@@ -224,8 +221,6 @@ def asked_ranking(
         estimator = estimator or of_study.estimator
         variant = variant or of_study.variant
     found = _answering(connection, asked, estimator, variant, of_study)
-    relations = summary_of(str(found.filters["estimator"])).relations
-    narrow_to(connection, relations)
     return found.filters, _ranking(connection, found.known, found.problems, top, by)
 
 
@@ -237,8 +232,6 @@ def _ranking(
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     single = _single_layouts(connection, stored)
     depth = top + single.num_with_searched
-    if depth > DEFAULT_TOP:  # for fewer layouts it takes as long as it saves
-        narrow_to_cells(connection, stored, str(filters["variant"]))
     if by == TIME:
         ranked = _ranked(connection, filters, rank, depth)
     else:

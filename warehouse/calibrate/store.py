@@ -9,7 +9,8 @@ from warehouse.calibrate.fit import errors_of
 from warehouse.database import stored_problem
 from warehouse.database.facts import CALIBRATION
 from warehouse.database.recording import record, record_removal
-from warehouse.database.sink import arrow_table, registered, transaction
+from warehouse.database.sink import arrow_table, transaction
+from warehouse.database.temporary import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 

@@ -24,7 +24,7 @@ from warehouse.database.views import MACROS, View, macros_in, packaged
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
@@ -32,17 +32,13 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"\w+")
 
 
-def create_views(
-    connection: DuckDBPyConnection,
-    directory: Path | None = None,
-    unchanged: Collection[str] = (),
-) -> list[str]:
-    """Create or replace macros and views, with comments; return the views' names in order.
+def create_views(connection: DuckDBPyConnection, directory: Path | None = None) -> list[View]:
+    """Create or replace macros and views, and missing kept tables, with comments.
 
-    Parameters
-    ----------
-    unchanged
-        Views and table macros that are left as they are.
+    Returns
+    -------
+    list of View
+        The views and kept tables that were created, in order; the tables are empty.
 
     Raises
     ------
@@ -55,16 +51,18 @@ def create_views(
         _create_macros(connection, macros)
     every = packaged(directory)
     _refuse_shared_names(every)
+    present = connection.execute(f"select table_name from duckdb_tables() where {IN_MAIN}")
+    tables = {name for (name,) in present.fetchall()}
     created: list[View] = []
     with _StandIns(connection) as stand_ins:
         for place, view in enumerate(every):
-            if view.name in unchanged:
+            if view.kept_on and view.name in tables:
                 continue
             stand_ins.add_sources_of(view, every[:place])
             _create(connection, view)
             created += [] if view.is_function else [view]
     comment_views(connection, directory)
-    return [view.name for view in created]
+    return created
 
 
 def _words(view: View) -> set[str]:
@@ -89,7 +87,7 @@ class _StandIns:
 
     def add_sources_of(self, view: View, before: list[View]) -> None:
         """Make those of the views created `before` that a view names."""
-        views = {each.name for each in before if not each.is_function}
+        views = {each.name for each in before if not each.is_function and not each.kept_on}
         for name in sorted(_words(view) & views - self._made):
             source = self._connection.view(name)
             columns = ", ".join(
@@ -119,7 +117,8 @@ def _create(connection: DuckDBPyConnection, view: View) -> None:
         statements = connection.extract_statements(view.sql)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise InputError(f"{view.path}: is not one SELECT", "a file of sql/ is one view")
-        connection.execute(f"create or replace view {quoted(view.name)} as\n{view.sql}")
+        what = "table" if view.kept_on else "or replace view"
+        connection.execute(f"create {what} {quoted(view.name)} as\n{view.sql}")
 
 
 def _create_function(connection: DuckDBPyConnection, view: View) -> None:
@@ -157,7 +156,8 @@ def comment_views(connection: DuckDBPyConnection, directory: Path | None = None)
         else:
             columns = map(meaning_of, present.get(view.name, ()))
             wanted = {column.name: column.comment for column in columns if column}
-            comment(connection, "view", view.name, {"": view.comment, **wanted}, present)
+            kind = "table" if view.kept_on else "view"
+            comment(connection, kind, view.name, {"": view.comment, **wanted}, present)
 
 
 def comments_of(connection: DuckDBPyConnection) -> dict[str, dict[str, str | None]]:

@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.in_force import SUPERSEDED
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.tables import IS_REPEATED
+from warehouse.database.tables import IS_REPEATED, ROW_IDS
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Relation
 
 CURRENT_CELL = "current_cell"
-LEADING = "leading_"
-"""Begins the names of views over leading rows."""
 EVALUATED = "rows"
 """Key in `kept` of a cell whose layouts come from a file: no search found them."""
 FACT_COUNT = "fact_count"
 
-_SHOWN = ("cell_id", "problem_id", "estimator", "estimator_version", "mends", "variant", "kept")
+_SHOWN = ("estimator", "estimator_version", "mends", "variant", "is_default_variant", "kept")
 """Columns of a cell's record that the views show with its choices."""
 
 
@@ -41,15 +39,21 @@ def current_cell_sql() -> str:
 def current_view_sql(estimator: Estimator, relation: Relation) -> str:
     """Return the SELECT of a relation's rows with the columns of their cell and problem."""
     return f"""\
-{_rows_sql(estimator, relation)}
-where {CURRENT_CELL}.relation = {literal(relation.name)}
+{rows_sql(estimator, relation, relation.table)}
     and {quoted(relation.table)}.{IS_REPEATED} is distinct from true"""
 
 
-def _rows_sql(estimator: Estimator, relation: Relation, stored_in: str = "") -> str:
-    """Return the SELECT of stored rows, by default of all, joined with their cell and problem."""
-    table = quoted(stored_in or relation.table)
+def rows_sql(estimator: Estimator, relation: Relation, table: str) -> str:
+    """Return the SELECT of the rows of a table, joined with their cell in force and problem.
+
+    Parameters
+    ----------
+    table
+        Name of a table with the columns of the relation's fact table.
+    """
+    table = quoted(table)
     columns = [
+        *(f"{table}.{quoted(name)}" for name in ROW_IDS),
         *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
         *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
         *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.choice_columns),
@@ -59,32 +63,13 @@ def _rows_sql(estimator: Estimator, relation: Relation, stored_in: str = "") -> 
 select {", ".join(columns)}
 from {table}
 inner join {CURRENT_CELL} on {table}.cell_id = {CURRENT_CELL}.cell_id
-inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id"""
-
-
-def leading_view_name(relation: Relation) -> str:
-    """Return the name of the view over a relation's leading rows."""
-    return f"{LEADING}{relation.name}"
-
-
-def staging_name(relation: Relation) -> str:
-    """Return the name of the staging view of a relation that keeps leading rows."""
-    return f"stg_{relation.name}"
-
-
-def leading_staging_name(relation: Relation) -> str:
-    """Return the name of the staging view over a relation's leading rows."""
-    return f"{LEADING}{staging_name(relation)}"
-
-
-def leading_view_sql(estimator: Estimator, relation: Relation) -> str:
-    """Return the SELECT of a relation's leading rows with the columns of their cell and problem.
-
-    None is repeated: a layout is a leading row only in its first sibling.
-    """
-    return f"""\
-{_rows_sql(estimator, relation, relation.leading_table)}
+inner join problem on {CURRENT_CELL}.problem_id = problem.problem_id
 where {CURRENT_CELL}.relation = {literal(relation.name)}"""
+
+
+def staging_name(relation: str) -> str:
+    """Return the name of the staging view of a relation."""
+    return f"stg_{relation}"
 
 
 def fact_count_sql(estimators: Sequence[Estimator]) -> str:

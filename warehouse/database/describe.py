@@ -17,14 +17,7 @@ import duckdb
 
 from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
-from warehouse.database import (
-    resources,
-    stored_best,
-    stored_front,
-    stored_price,
-    stored_problem,
-    views,
-)
+from warehouse.database import resources, views
 from warehouse.database.lineage import all_sources, readers_of, reads_of
 from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
 from warehouse.database.meta import measured_names, reference_names
@@ -42,7 +35,6 @@ if TYPE_CHECKING:
 _GRAIN = re.compile(r"\s*(?:\bGrain: )?\b([Oo]ne row\b.*)$", re.DOTALL)
 _META = "warehouse_meta"
 _NEAR = 8
-_CACHES = (stored_best, stored_problem, stored_price, stored_front)
 
 _OBJECTS = f"""\
 select table_name as name, 'table' as kind, comment, null as parameters from duckdb_tables()
@@ -145,11 +137,11 @@ class Description:
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, ...]]:
-        """For each view and macro, the names that it reads; a cache reads its view."""
+        """For each view and macro, the names that it reads; a kept table reads its view."""
         found = reads_of(self._connection)
-        for cache in _CACHES:
-            if {cache.TABLE, cache.SOURCE} <= self.things.keys():
-                found[cache.TABLE] = (cache.SOURCE,)
+        for kept in views.kept_tables():
+            if {kept.name, views.FOUND + kept.name} <= self.things.keys():
+                found[kept.name] = (views.FOUND + kept.name,)
         return found
 
     @cached_property
@@ -275,11 +267,6 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
         for relation in estimator.relations:
             table = fact_table(estimator, relation)
             found[table.name] = _Origin("results", f"estimator {estimator.name}")
-            if relation.keeps_leading:
-                leading = f"leading rows of {table.name}"
-                found[relation.leading_table] = _Origin("results", leading)
-    for cache in _CACHES:
-        found[cache.TABLE] = _Origin("intermediate", f"view {cache.SOURCE}")
     measured = measured_names(connection)
     for name in reference_names(connection):
         suffix = "parquet" if name in measured else "csv"

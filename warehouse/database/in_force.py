@@ -52,22 +52,36 @@ NAMES = (
 """Columns of a problem that come from the question, not from the defaults of a version."""
 
 
-def mark(connection: DuckDBPyConnection) -> None:
-    """Set the columns in each cell; call it in the transaction that stores or deletes cells."""
+def mark(connection: DuckDBPyConnection) -> list[tuple[int, str, int]]:
+    """Set the columns in each cell; call it in the transaction that stores or deletes cells.
+
+    Returns
+    -------
+    list of tuple
+        Id, relation and place among its siblings of each cell in force that is new, or whose
+        earlier siblings changed.
+    """
     # a sweep imports its own estimator alone
-    connection.execute(cached("mark", tuple(ESTIMATORS), lambda: mark_sql(all_estimators())))
+    order = cached("order", tuple(ESTIMATORS), lambda: order_sql(all_estimators()))
+    connection.execute(f"create temp table cell_mark as {order}")
+    changed = connection.execute(
+        "select cell_id, cell.relation, cell_mark.sibling from cell_mark inner join cell"
+        " using (cell_id) where cell_mark.sibling is not null"
+        " and cell_mark.sibling_record is distinct from cell.sibling_record"
+    ).fetchall()
+    connection.execute(mark_sql("cell_mark"))
+    connection.execute("drop table temp.cell_mark")
+    return changed
 
 
-def mark_sql(estimators: Sequence[Estimator]) -> str:
-    """Return the statement that sets the columns where they differ."""
+def mark_sql(found: str) -> str:
+    """Return the statement that sets the columns where they differ from those of a relation."""
     assigned = ", ".join(f"{name} = found.{name}" for name in MARKS)
     differs = " or ".join(f"cell.{name} is distinct from found.{name}" for name in MARKS)
-    return f"""\
-update cell set {assigned}
-from (
-{order_sql(estimators)}
-) as found
-where cell.cell_id = found.cell_id and ({differs})"""
+    return (
+        f"update cell set {assigned} from {found} as found"
+        f" where cell.cell_id = found.cell_id and ({differs})"
+    )
 
 
 def order_sql(estimators: Sequence[Estimator]) -> str:

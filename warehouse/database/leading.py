@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.distinct import distinct
+from warehouse.database.tables import ROW_IDS
 
 if TYPE_CHECKING:
     from estimators.contract import Array, Cell, Relation
@@ -93,7 +94,10 @@ class LeadingRows:
             place = place[leading(step[place], None if memory is None else memory[place])]
             self._pieces.append(
                 {name: column[place] for name, column in columns.items()}
-                | {"cell_id": np.full(len(place), cell.id)}
+                | {
+                    "cell_id": np.full(len(place), cell.id),
+                    "problem_id": np.full(len(place), cell.problem.id),
+                }
             )
 
     def taken(self) -> Leading:
@@ -113,11 +117,11 @@ class LeadingRows:
             self._pieces.append(piece)
 
     def columns(self) -> dict[str, Array]:
-        """Return the leading rows of all cells, with the ids of the cells; empty: there is none."""
+        """Return the leading rows of all cells, with their ids; empty: there is none."""
         self._end_cell()
         if not self._cells:
             return {}
-        return _stacked(self._cells, ("cell_id", *self.relation.stored))
+        return _stacked(self._cells, (*ROW_IDS, *self.relation.stored))
 
     def _end_cell(self) -> None:
         """Keep the leading rows among those of the pieces of a cell."""

@@ -11,6 +11,7 @@ from estimators.columns import COLUMNS
 from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Array, Catalog, Cell, Columns, Estimator, Relation
 from warehouse.database.leading import LeadingRows
+from warehouse.database.tables import ROW_IDS
 
 BATCH_ROWS = 122_880
 """Rows of a batch, one row group of DuckDB; other sizes cost time and space."""
@@ -83,7 +84,7 @@ def write(
     fill: Callable[[dict[str, Array]], None],
     leading: LeadingRows | None,
 ) -> None:
-    """Evaluate a piece into rows of a batch, which has a column of the cell's id as well.
+    """Evaluate a piece into rows of a batch, which has the ids of cell and problem as well.
 
     Parameters
     ----------
@@ -94,6 +95,7 @@ def write(
     """
     views = {name: column[start : start + size] for name, column in batch.items()}
     views.pop("cell_id")[:] = cell.id
+    views.pop("problem_id")[:] = cell.problem.id
     if leading is None:
         fill(views)
         return
@@ -115,8 +117,8 @@ def keep_freed_memory() -> None:
 
 
 def column_types(relation: Relation) -> dict[str, np.dtype[Any]]:
-    """Return the columns of a batch with their types: the cell's id, and those that are stored."""
-    types: dict[str, np.dtype[Any]] = {"cell_id": np.dtype(np.int64)}
+    """Return the columns of a batch with their types: the ids of the rows, and what is stored."""
+    types: dict[str, np.dtype[Any]] = dict.fromkeys(ROW_IDS, np.dtype(np.int64))
     for name in relation.stored:
         types[name] = np.dtype(NUMPY_TYPES[relation.column(name).duckdb_type])
     return types

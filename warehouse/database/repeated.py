@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Relation
+    from estimators.contract import Estimator, Relation
 
 
 def mark_repeated(
@@ -45,7 +45,7 @@ def mark_repeated(
             later[name].add(cell)
         if cell not in new:
             marked[name].add(cell)
-    for relation in relations_named({*marked, *later}):
+    for _, relation in relations_named({*marked, *later}):
         table = quoted(relation.table)
         if marked[relation.name]:
             connection.execute(
@@ -81,12 +81,13 @@ def _mark_sql(relation: Relation, cells: Collection[int]) -> str:
     )
 
 
-def relations_named(names: set[str]) -> list[Relation]:
-    """Return the named relations; only their estimators are imported."""
+def relations_named(names: set[str]) -> list[tuple[Estimator, Relation]]:
+    """Return the named relations with their estimators; only these are imported."""
     return [
-        relation
+        (estimator, relation)
         for summary in summaries()
         if not names.isdisjoint(summary.relations)
-        for relation in get(summary.name).relations
+        for estimator in [get(summary.name)]
+        for relation in estimator.relations
         if relation.name in names
     ]

@@ -22,10 +22,8 @@ import duckdb
 
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
-from warehouse.database.narrow import narrow_to_stored
 from warehouse.database.recast import TEXTS, excel_frame, readable, recast, recast_each
 from warehouse.database.sql_text import literal
-from warehouse.database.subqueries import with_values
 from warehouse.errors import InputError, UsageError, WarehouseError
 
 if TYPE_CHECKING:
@@ -159,13 +157,11 @@ def select(
     limits = limits or Limits()
     bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
     with open_for_read(database) as connection, explained(database, limits), ExitStack() as stack:
-        narrow_to_stored(connection, sql)
         if bound_process:
             stack.enter_context(bounded)
         connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
         statement = _locked(connection, sql)
         timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
-        statement = timed(lambda: with_values(connection, statement))
         relation = timed(lambda: connection.sql(statement))  # its types, without its rows
         columns, types = relation.columns, relation.types
         timed(lambda: connection.execute(readable(statement, columns, types)))
@@ -207,12 +203,9 @@ def copy_to(
     """
     place = str(target.absolute())
     with open_for_read(database) as connection, explained(database, limits, target=place):
-        narrow_to_stored(connection, sql)
         connection.execute(f"set allowed_paths = [{literal(place)}]")
         statement = _locked(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
-            statement = timed(lambda: with_values(connection, statement))
-
             relation = timed(lambda: connection.sql(statement))
             columns, types = relation.columns, relation.types
             texts = [number for number, kind in enumerate(types) if kind.id in TEXTS]
@@ -250,10 +243,8 @@ def sheet_of(
         As `select`.
     """
     with open_for_read(database) as connection, explained(database, limits):
-        narrow_to_stored(connection, sql)
         statement = _locked(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
-            statement = timed(lambda: with_values(connection, statement))
             return timed(lambda: excel_frame(connection.sql(statement).limit(most_rows)))
 
 

@@ -6,7 +6,6 @@ transaction. Fingerprints (hashes) in table `warehouse_meta` say what is up to d
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -18,17 +17,9 @@ import warehouse
 from estimators.columns import COLUMNS
 from estimators.contract import content_id
 from estimators.registry import all_estimators
-from warehouse.database import (
-    in_force,
-    stored_best,
-    stored_front,
-    stored_price,
-    stored_problem,
-    views,
-)
-from warehouse.database.clashes import refuse_views_of_tables
+from warehouse.database import derived, views
+from warehouse.database.clashes import refuse_tables_of_others, refuse_views_of_tables
 from warehouse.database.create_views import comment, comments_of, create_views
-from warehouse.database.made_from import definitions, made_from
 from warehouse.database.meanings import meaning_of, reference_comment
 from warehouse.database.meta import (
     FACTS_ID,
@@ -71,13 +62,18 @@ if TYPE_CHECKING:
     from estimators.columns import Column
     from estimators.contract import Estimator
     from warehouse.database.reference import MeasuredTable, ReferenceTable
+    from warehouse.database.views import View
 
 
-_HASHES = "view_hashes"
-"""Key of the hashes of views and table macros, which say what has to be created again."""
+_VERSION = "package_version"
 
-_MADE_FROM = "made_from"
-"""Key of the hashes that say which rows that follow from others have to be made again."""
+_KEPT_NAMES = "kept_names"
+"""Key of the names of the kept tables. A database without it has the tables `_FORMER` instead."""
+
+_FORMER = (
+    *("stored_best", "stored_front", "stored_price", "stored_problem"),
+    *("pipeline_leading", "roofline_leading", "training_step_leading"),
+)
 
 
 def prepare(
@@ -124,73 +120,46 @@ def prepare(
         return False
     names = [table.name for table in all_tables(all_estimators())]
     refuse_views_of_tables(connection, [*names, *map(table_of, reference_keys(wanted))])
+    ours = stored[_KEPT_NAMES].split() if _KEPT_NAMES in stored else _FORMER
+    refuse_tables_of_others(connection, {v.name for v in views.kept_tables(sql)} - {*ours})
     with _transaction(connection):
-        hashes = definitions(all_estimators(), sql, reference)
-        unchanged = set() if again else _unchanged(connection, stored, hashes)
-        for name in set(stored.get("view_names", "").split()) - unchanged:
+        for name in stored.get("view_names", "").split():
             connection.execute(f"drop view if exists {quoted(name)}")
-        for name in set(stored.get("function_names", "").split()) - unchanged:
+        for name in stored.get("function_names", "").split():
             connection.execute(f"drop macro table if exists {quoted(name)}")
+        if rows_again or not _agree(stored, {**wanted, _VERSION: stored.get(_VERSION, "")}):
+            for name in ours:
+                connection.execute(f"drop table if exists {quoted(name)}")
         if again or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
         _load_references(connection, {} if again else stored, wanted, reference)
-        create_views(connection, sql, unchanged)
-        rows = made_from(all_estimators(), sql, reference)
-        before = {} if rows_again else json.loads(stored.get(_MADE_FROM, "{}"))
-        changed = {view for view, each in rows.items() if before.get(view) != each}
-        _make_rows(connection, changed & _views_of(connection))
-        documents = {_HASHES: json.dumps(hashes), _MADE_FROM: json.dumps(rows)}
+        _make_rows(connection, create_views(connection, sql))
         facts = {key: stored[key] for key in (FACTS_ID, FACTS_LAST) if key in stored}
-        meta = {**wanted, **_names(sql), **documents, **facts}
+        meta = {**wanted, **_names(sql), **facts}
         _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
     return True
 
 
-def _views_of(connection: DuckDBPyConnection) -> set[str]:
-    query = f"select view_name from duckdb_views() where {IN_MAIN}"
-    return {name for (name,) in connection.execute(query).fetchall()}
-
-
-def _make_rows(connection: DuckDBPyConnection, changed: Collection[str]) -> None:
-    """Make the rows again that follow from others.
-
-    Parameters
-    ----------
-    changed
-        The views that find them, of those rows that other SQL or other reference tables made.
-    """
-    if stored_price.SOURCE in changed:
-        stored_price.rebuild(connection)
-    if stored_problem.SOURCE in changed:
-        stored_problem.rebuild(connection)
-    if stored_best.SOURCE in changed:
-        stored_best.rebuild(connection)
-    elif in_force.CELL_ORDER in changed:
-        stored_best.refresh(connection)
-    if stored_front.SOURCE in changed and stored_best.SOURCE not in changed:
-        stored_front.rebuild(connection)
+def _make_rows(connection: DuckDBPyConnection, created: Collection[View]) -> None:
+    """Fill the kept tables that were created, and bring the others up to date."""
+    for view in created:
+        if view.kept_on == "reference":
+            source = quoted(views.FOUND + view.name)
+            connection.execute(f"insert into {quoted(view.name)} by name from {source}")
+    if any(view.kept_on == "cell" for view in created):
+        derived.rebuild(connection)
+    else:
+        derived.refresh(connection)
 
 
 def _names(sql: Path | None) -> dict[str, str]:
-    """Return the names of the views and of the table macros, as `warehouse_meta` has them."""
+    """Return the names of views, table macros and kept tables, as `warehouse_meta` has them."""
     found = views.packaged(sql)
     return {
-        "view_names": " ".join(view.name for view in found if not view.is_function),
-        "function_names": " ".join(view.name for view in found if view.is_function),
+        "view_names": " ".join(v.name for v in found if not (v.is_function or v.kept_on)),
+        "function_names": " ".join(v.name for v in found if v.is_function),
+        _KEPT_NAMES: " ".join(v.name for v in found if v.kept_on),
     }
-
-
-def _unchanged(
-    connection: DuckDBPyConnection, stored: dict[str, str], hashes: dict[str, str]
-) -> set[str]:
-    """Return the views and table macros that need not be created again."""
-    before = json.loads(stored.get(_HASHES, "{}"))
-    present = connection.execute(
-        f"select view_name from duckdb_views() where {IN_MAIN} "
-        "union select function_name from duckdb_functions() "
-        f"where {IN_MAIN} and function_type = 'table_macro'"
-    ).fetchall()
-    return {name for (name,) in present if name in hashes and before.get(name) == hashes[name]}
 
 
 def is_current(
@@ -218,7 +187,7 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
     described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
     return {
         "schema_version": str(SCHEMA_VERSION),
-        "package_version": warehouse.__version__,
+        _VERSION: warehouse.__version__,
         "tables": _fingerprint(dictionary, described),
         "views": _fingerprint(views.definition(sql)),
         **{
@@ -264,13 +233,23 @@ def _migrate(connection: DuckDBPyConnection) -> None:
                 connection.execute(f"{altered} add column {quoted(name)} {kind}{default}")
             elif present[name] != kind:
                 connection.execute(f"{altered} alter column {quoted(name)} set data type {kind}")
+        if present and table.name in facts and "problem_id" not in present:
+            connection.execute(
+                f"update {quoted(table.name)} set problem_id = cell.problem_id from cell"
+                f" where {quoted(table.name)}.cell_id = cell.cell_id"
+            )
         _comment(connection, table.name, table.meaning, map(column, table.columns), comments)
     for estimator in estimators:
         fill_choices(connection, estimator)
 
 
 def fill_choices(connection: DuckDBPyConnection, estimator: Estimator) -> None:
-    """Set a choice that is newer than a cell to its neutral value: the cell assumed it."""
+    """Set columns that are newer than a cell: a choice to its neutral value, which it assumed."""
+    connection.execute(
+        "update cell set is_default_variant = (mends = ?)"
+        " where is_default_variant is null and estimator = ?",
+        [",".join(estimator.mends), estimator.name],
+    )
     for name, value in estimator.neutral_choices.items():
         connection.execute(
             f"update cell set {quoted(name)} = ? where {quoted(name)} is null and estimator = ?",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -13,13 +13,14 @@ import duckdb
 from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
-from warehouse.database import stored_best
+from warehouse.database import derived
 from warehouse.database.facts import COMMITTED, WITHDRAWN
 from warehouse.database.leading import LeadingRows
 from warehouse.database.pieces import given
 from warehouse.database.record_batches import record_batches, schema_of
 from warehouse.database.recording import settle
 from warehouse.database.sql_text import quoted
+from warehouse.database.temporary import registered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +93,7 @@ class DuckDBSink:
             problems = {cell.problem.id: cell for cell, _ in cells}.values()
             self._insert("problem", _problem_rows(problems), "or ignore")
             self._insert("cell", _cell_rows(estimator, cells))
-            stored_best.refresh(self._connection, leading)
+            derived.refresh(self._connection, leading)
 
     def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
         with registered(self._connection, "incoming_rows", rows):
@@ -160,17 +161,6 @@ class transaction:  # noqa: N801 - reads as a statement: with transaction(connec
             settle(self._connection, outcome)
 
 
-@contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Iterator[None]:
-    """Let SQL read `rows` under `name`; an error in the block is raised as it is."""
-    connection.register(name, rows)
-    try:
-        yield
-    finally:
-        with suppress(duckdb.Error):  # a failed transaction refuses this statement too
-            connection.unregister(name)
-
-
 def store_cells(
     connection: duckdb.DuckDBPyConnection,
     estimator: Estimator,
@@ -219,6 +209,7 @@ def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Ta
                 "relation": cell.relation,
                 "mends": ",".join(mend for mend in estimator.mends if mend in cell.mends),
                 "variant": variant_name(cell.mends, estimator.mends),
+                "is_default_variant": cell.mends.issuperset(estimator.mends),
                 "kept": json.dumps(dict(cell.kept), sort_keys=True),
                 "num_rows": num_rows,
                 "evaluated_at": now,

@@ -1,9 +1,8 @@
 """Table of facts derived from each problem and the reference tables: names, changes, groups.
 
-View `SOURCE` derives them; planning that view takes longer than most queries run. `refresh` fills
-the table in each transaction that stores or deletes problems, `rebuild` where the view or a
-reference table has changed. Facts of a problem with a profile also follow from its constants: the
-transaction that changes a profile calls `refresh` with its name.
+`refresh` fills the table in each transaction that stores or deletes problems. Facts of a problem
+with a profile also follow from its constants: the transaction that changes a profile calls
+`refresh` with its name.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warehouse.database.sql_text import quoted, view_exists
-from warehouse.database.tables import STORED_PROBLEM
+from warehouse.database.views import FOUND
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from duckdb import DuckDBPyConnection
 
-TABLE = STORED_PROBLEM.name
-
-SOURCE = "found_problem"
+TABLE = "stored_problem"
+SOURCE = FOUND + TABLE
 """View with the correct rows."""
 
 _PROBLEM = "problem"
@@ -36,6 +34,8 @@ def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> N
     profiles
         Profiles that were stored, changed or dropped.
     """
+    if not connection.execute(view_exists(SOURCE)).fetchall():  # views of another directory
+        return
     connection.execute(
         f"delete from {TABLE} where problem_id not in (select problem_id from {_PROBLEM})"
     )
@@ -48,17 +48,9 @@ def refresh(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> N
     missing = f"select * from {_PROBLEM} anti join {TABLE} using (problem_id)"
     if connection.execute(f"select exists({missing})").fetchall() == [(False,)]:
         return
-    if not connection.execute(view_exists(SOURCE)).fetchall():  # views of another directory
-        return
     # DuckDB finds temporary tables first: the views below `SOURCE` see only the missing problems.
     connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")
     connection.execute(f"create temp table {quoted(_PRODUCT)} as from {quoted(_PRODUCT)}")
     connection.execute(f"insert into {TABLE} by name from {SOURCE}")
     for name in (_PRODUCT, _PROBLEM):
         connection.execute(f"drop table temp.{quoted(name)}")
-
-
-def rebuild(connection: DuckDBPyConnection) -> None:
-    """Fill the table from scratch: its view or a reference table has changed."""
-    connection.execute(f"delete from {TABLE}")
-    refresh(connection)

@@ -21,8 +21,6 @@ class Summary:
         Names of its relations.
     timed
         Names of the relations whose rows all have a time: these keep leading rows.
-    leading_tables
-        The tables of these rows.
     """
 
     name: str
@@ -31,7 +29,6 @@ class Summary:
     mends: tuple[str, ...]
     relations: tuple[str, ...]
     timed: tuple[str, ...]
-    leading_tables: tuple[str, ...]
 
 
 def summaries() -> list[Summary]:
@@ -50,7 +47,6 @@ def _summaries(registered: tuple[tuple[str, str], ...]) -> list[Summary]:
             tuple(one["mends"]),
             tuple(one["relations"]),
             tuple(one["timed"]),
-            tuple(one["leading_tables"]),
         )
         for one in found
     ]
@@ -83,7 +79,6 @@ def _summarized() -> list[dict[str, object]]:
                 tuple(each.mends),
                 tuple(relation.name for relation in each.relations),
                 tuple(relation.name for relation in each.relations if relation.keeps_leading),
-                tuple(r.leading_table for r in each.relations if r.keeps_leading),
             )
         )
         for each in registry.all_estimators()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from estimators.columns import COLUMNS, LAYOUT_COLUMNS, Column
+from estimators.columns import COLUMNS, Column
 from warehouse.database.in_force import MARKS
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
@@ -23,8 +23,16 @@ CELL_RECORD = (
 """Columns of a cell of any estimator; the choices of all estimators follow."""
 
 
+ROW_IDS = ("cell_id", "problem_id")
+"""Columns of every fact table before those that its relation stores. A row has the id of its
+problem, too: a condition on it then reaches the scan, and DuckDB reads few blocks."""
+
 IS_REPEATED = "is_repeated"
 """Column of every fact table; `warehouse.database.repeated` keeps it up to date."""
+
+CELL_FACTS = ("is_default_variant", "num_layouts", "num_fitting_layouts")
+"""Columns of `cell` that follow from its record and its rows. The numbers are of the layouts that
+the cell shows."""
 
 _DEFAULTS = {
     IS_REPEATED: "false",
@@ -89,54 +97,6 @@ CALIBRATION_TABLES = (
 )
 
 
-STORED_BEST = Table(
-    "stored_best",
-    "The fastest layout of each cell that fits in memory, kept so that views need not look for it; "
-    "view best_of_cell shows it. NULL where no layout fits. One row per cell",
-    (
-        *("cell_id", "sibling_record", "num_layouts", "num_fitting_layouts"),
-        *("step_seconds", "training_seconds", "memory_bytes", "slot_watts"),
-        *LAYOUT_COLUMNS,
-        *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
-        *("bubble_seconds", "data_comm_seconds"),
-    ),
-)
-"""`warehouse.database.stored_best` keeps it up to date."""
-
-STORED_PROBLEM = Table(
-    "stored_problem",
-    "Facts that follow from a problem and the reference tables, kept so that views need not find "
-    "them; view problem_group shows them. One row per problem",
-    (
-        *("problem_id", "model", "model_shape", "is_published_system", "system_changes"),
-        *("assumptions", "num_changed_constants", "num_changed_step_constants"),
-        *("scaling_id", "capacity_id", "workload_id"),
-    ),
-)
-"""`warehouse.database.stored_problem` keeps it up to date."""
-
-STORED_FRONT = Table(
-    "stored_front",
-    "Layouts that no other of their problem beats in both step time and memory, kept so that views "
-    "need not find them; view problem_front shows them. One row per layout of a front",
-    ("cell_id", "problem_id", "step_seconds", "memory_bytes", *LAYOUT_COLUMNS),
-)
-"""`warehouse.database.stored_front` keeps it up to date."""
-
-STORED_PRICE = Table(
-    "stored_price",
-    "Price of an hour of a GPU and its power, which follow from the reference tables, kept so that "
-    "views need not find them; view problem_price shows them. One row per name of an accelerator",
-    (
-        *("accelerator", "priced_as", "basis", "year", "usd_per_gpu_hour", "num_quotes"),
-        *("watts_per_gpu", "pue"),
-    ),
-)
-"""`warehouse.database.stored_price` keeps it up to date."""
-
-DERIVED = (STORED_BEST.name, STORED_PROBLEM.name, STORED_FRONT.name, STORED_PRICE.name)
-"""Shared tables that are derived from others."""
-
 MEASUREMENT_TABLE = Table(
     "measurement",
     "Steps that a team measured itself, each with its layout as the estimator completed it. "
@@ -191,7 +151,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
             "cell",
             "Stored cells: one problem under one set of choices, by one version of an estimator. "
             "One row per cell whose rows are stored",
-            (*CELL_RECORD, *MARKS, *choices),
+            (*CELL_RECORD, *MARKS, *CELL_FACTS, *choices),
             key="cell_id",
             required=CELL_RECORD[1:],
         ),
@@ -211,41 +171,14 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
         *CALIBRATION_TABLES,
         MEASUREMENT_TABLE,
         PUBLISHED_ESTIMATE_TABLE,
-        STORED_BEST,
-        STORED_PROBLEM,
-        STORED_FRONT,
-        STORED_PRICE,
     ]
 
 
 def fact_table(estimator: Estimator, relation: Relation) -> Table:
     """Return the table that holds the rows of a relation."""
     meaning = f"{estimator.title.rstrip('.')}. {relation.grain[:1].upper()}{relation.grain[1:]}"
-    columns = ("cell_id", *relation.stored, IS_REPEATED)
+    columns = (*ROW_IDS, *relation.stored, IS_REPEATED)
     return Table(relation.table, meaning, columns, real=relation.real)
-
-
-def leading_table(estimator: Estimator, relation: Relation) -> Table:
-    """Return the table with copies of a relation's leading rows.
-
-    Its comment contains `TOP`: if `TOP` changes, the rows of stored cells are made again.
-    """
-    from warehouse.database.leading import TOP  # here: numpy takes longer than most commands
-
-    near = ", those that take up to 5 % longer" if relation.keeps_near else ""
-    meaning = (
-        f"Leading rows of each cell of {relation.name} in force, among the layouts that no earlier "
-        f"sibling has: the {TOP} fastest that fit in memory{near}, and those that no other beats "
-        "in time and memory. "
-        f"{relation.grain[:1].upper()}{relation.grain[1:]}"
-    )
-    columns = ("cell_id", *relation.stored)
-    return replace(
-        fact_table(estimator, relation),
-        name=relation.leading_table,
-        meaning=meaning,
-        columns=columns,
-    )
 
 
 def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
@@ -260,13 +193,7 @@ def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
         for relation in estimator.relations:
             _check(estimator, relation)
     facts = [fact_table(e, relation) for e in estimators for relation in e.relations]
-    leading = [
-        leading_table(e, relation)
-        for e in estimators
-        for relation in e.relations
-        if relation.keeps_leading
-    ]
-    return core_tables(estimators) + facts + leading
+    return core_tables(estimators) + facts
 
 
 def refuse_shared_names(names: Iterable[str]) -> None:
@@ -299,12 +226,12 @@ def fact_ddl(relation: Relation) -> str:
     the key. Columns have the compression that the relation states, so that DuckDB does not try
     others.
     """
-    known = {"cell_id": "rle"}
+    known = dict.fromkeys(ROW_IDS, "rle")
     known |= dict.fromkeys(relation.runs, "rle") | dict.fromkeys(relation.plain, "uncompressed")
     known |= dict.fromkeys(relation.few_digits, "alp")
     known |= dict.fromkeys(relation.many_digits, "alprd")
     columns = []
-    for name in ("cell_id", *relation.stored):
+    for name in (*ROW_IDS, *relation.stored):
         compression = f" using compression {known[name]}" if name in known else ""
         kind = relation.column(name).duckdb_type
         columns.append(f"{quoted(name)} {kind}{compression}")

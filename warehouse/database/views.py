@@ -3,6 +3,10 @@
 A file of a layer holds one SELECT below two comment lines: its content and its grain. The view has
 the name of the file. A file of layer `functions` creates a table macro instead, a view with
 arguments that marts and people read.
+
+A third line `-- Kept: <on>` makes a table of that name, whose rows are stored because DuckDB would
+plan the SELECT for longer than it runs. View `found_<name>` is the SELECT. Commands make the rows
+again where they store cells (`cell`) or problems (`problem`); all rows are made with the views.
 """
 
 from __future__ import annotations
@@ -16,26 +20,21 @@ from warehouse.database import resources
 from warehouse.database.current import (
     CURRENT_CELL,
     FACT_COUNT,
-    LEADING,
     current_cell_sql,
     current_view_name,
     current_view_sql,
     fact_count_sql,
-    leading_staging_name,
-    leading_view_name,
-    leading_view_sql,
     staging_name,
 )
 from warehouse.database.in_force import CELL_ORDER, order_sql
 from warehouse.database.lineage import Token, names_in, tokens
 from warehouse.database.meanings import OTHER_COLUMNS
-from warehouse.database.sql_text import is_name, quoted
+from warehouse.database.sql_text import is_name, literal, quoted
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from estimators.contract import Estimator, Relation
 
 LAYERS = ("staging", "intermediate", "functions", "marts")
 """Directories of sql/: a view reads its own layer and those before it."""
@@ -46,10 +45,15 @@ FUNCTIONS = "functions"
 CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
-NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
-"""View of few configurations that includes all near-optimal ones."""
-_FILES_OF_LEADING = ("configuration_flops", "configuration")
-"""Files whose views are also made over the leading rows, in order."""
+LEADING_ROW = "leading_row"
+"""Kept table of the leading rows: the columns of `configuration_flops`, and their ranks."""
+RANKS = ("rank_by_time", "rank_in_strategy", "rank_in_cell", "is_on_front")
+"""Columns of `LEADING_ROW` besides those of a configuration."""
+_NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
+FOUND = "found_"
+"""Begins the name of the view that finds the rows of a kept table."""
+_KEPT = "-- Kept:"
+_KEPT_ON = ("cell", "problem", "reference")
 
 MACROS = "macros.sql"
 _EXAMPLE = "Example:"
@@ -87,6 +91,7 @@ class SqlFile(NamedTuple):
     grain: str
     sql: str
     path: Path
+    kept_on: str = ""
 
 
 class Check(NamedTuple):
@@ -98,19 +103,46 @@ class Check(NamedTuple):
 
 
 class View(NamedTuple):
-    """A view or table macro to create; `path` is its file, None for a generated view."""
+    """A view or table macro to create; `path` is its file, None for a generated view.
+
+    `kept_on` says when the rows of a kept table change; `sql` then gives its columns.
+    """
 
     name: str
     comment: str
     sql: str
     path: Path | None = None
     is_function: bool = False
+    kept_on: str = ""
 
 
 def checks(directory: Path | None = None) -> list[Check]:
-    """Return the checks of `directory` (by default the packaged sql/), by name."""
-    files = _read_layer((directory or resources.sql_directory()) / "checks", needs_grain=False)
-    return [Check(file.name, file.what, file.sql) for file in files]
+    """Return the checks of `directory` (by default the packaged sql/), by name.
+
+    Every kept table is compared with its view, but the leading rows: to find these again takes all
+    columns of all rows. The files have a check of them.
+    """
+    directory = directory or resources.sql_directory()
+    files = _read_layer(directory / "checks", needs_grain=False)
+    kept = [view for view in packaged(directory) if view.kept_on and view.name != LEADING_ROW]
+    found = [Check(file.name, file.what, file.sql) for file in files]
+    return sorted([*found, *map(_check_of_kept, kept)])
+
+
+def _check_of_kept(view: View) -> Check:
+    stored, found = view.name, FOUND + view.name
+    what = f"Rows that table {stored} or view {found} has alone."
+    halves = [
+        f"(select *, {is_stored} as is_stored from {one} except all"
+        f" select *, {is_stored} from {other})"
+        for is_stored, one, other in (("true", stored, found), ("false", found, stored))
+    ]
+    return Check(f"{stored}_is_{FOUND.rstrip('_')}", what, " union all ".join(halves))
+
+
+def kept_tables(directory: Path | None = None) -> list[View]:
+    """Return the kept tables, each after those that it reads."""
+    return [view for view in packaged(directory) if view.kept_on]
 
 
 def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
@@ -206,95 +238,68 @@ def _generated() -> list[View]:
             )
             name = current_view_name(relation)
             found.append(View(name, comment, current_view_sql(estimator, relation)))
-            if relation.keeps_leading:
-                found.append(_leading(estimator, relation))
     return found
-
-
-def _leading(estimator: Estimator, relation: Relation) -> View:
-    near = ", those that take up to 5 % longer" if relation.keeps_near else ""
-    comment = (
-        f"Leading rows of {current_view_name(relation)}: of each cell the fastest that fit in "
-        f"memory{near}, and those that no other beats in time and memory. Grain: {relation.grain}"
-    )
-    return View(leading_view_name(relation), comment, leading_view_sql(estimator, relation))
 
 
 def _from_files(directory: Path) -> list[View]:
     found: list[View] = []
     for layer in LAYERS:
         files = _in_order(_read_layer(directory / layer, needs_grain=True))
-        found += [
-            View(f.name, f"{f.what} Grain: {f.grain}", f.sql, f.path, layer == FUNCTIONS)
-            for f in files
-        ]
+        for file in files:
+            found += _of_file(file, is_function=layer == FUNCTIONS)
         if layer == "staging":
-            union = _configuration_source(files)
-            found += [*union, *_leading_staging(files, union)]
-        if layer == "intermediate":
+            found += _configuration_source(files)
+        if layer == "intermediate" and any(file.name == LEADING_ROW for file in files):
             marts = _read_layer(directory / "marts", needs_grain=True)
-            found += _leading_configuration([*files, *marts])
+            found += [_near_source(found), *_leading_configuration(marts)]
     return found
 
 
-def _leading_staging(staging: list[SqlFile], union: list[View]) -> list[View]:
-    """Return the staging views of leading rows, and their union: the same SQL over fewer rows."""
-    names = {
-        current_view_name(relation): leading_view_name(relation)
-        for estimator in all_estimators()
-        for relation in estimator.relations
-        if relation.keeps_leading
-    }
-    copies = [
-        _leading_copy(View(file.name, f"{file.what} Grain: {file.grain}", file.sql), names)
-        for file in staging
-        if file.grain.rstrip(".") == _CONFIGURATION and names_in(file.sql).relations & set(names)
+def _of_file(file: SqlFile, *, is_function: bool) -> list[View]:
+    comment = f"{file.what} Grain: {file.grain}"
+    if not file.kept_on:
+        return [View(file.name, comment, file.sql, file.path, is_function)]
+    source = FOUND + file.name
+    finds = f"Finds the rows of table {file.name} anew. Grain: {file.grain}"
+    columns = f"select * from {source} where false"
+    return [
+        View(source, finds, file.sql, file.path),
+        View(file.name, comment, columns, file.path, kept_on=file.kept_on),
     ]
-    names = {copy.name.removeprefix(LEADING): copy.name for copy in copies}
-    near = {
-        staging_name(relation): leading_staging_name(relation)
-        for estimator in all_estimators()
-        for relation in estimator.relations
-        if relation.keeps_near
-    }
-    leading = [_leading_copy(view, names) for view in union]
-    return [*copies, *leading, *(_near_source(view, near) for view in union)]
 
 
-def _near_source(union: View, names: dict[str, str]) -> View:
-    """Return the union with leading rows where they have all near-optimal layouts."""
+def _near_source(before: list[View]) -> View:
+    """Return the union of leading rows that have all near-optimal layouts, and of other rows."""
+    near = [each.name for each in all_estimators() if any(r.keeps_near for r in each.relations)]
+    rest = [
+        staging_name(relation.name)
+        for each in all_estimators()
+        if each.name not in near
+        for relation in each.relations
+    ]
+    union = next(view for view in before if view.name == CONFIGURATION_SOURCE)
+    columns = f"* exclude (step_tokens, {', '.join(RANKS)})"
+    listed = ", ".join(map(literal, near))
+    parts = [f"select {columns} from {LEADING_ROW} where estimator in ({listed})"]
+    parts += [
+        f"select * from {quoted(name)}" for name in rest if name in names_in(union.sql).relations
+    ]
     comment = (
         "Configurations of every estimator, at least the leading rows of each cell and all that "
         f"fit in memory and take up to 5 % longer than the fastest. Grain: {_CONFIGURATION}"
     )
-    return View(NEAR_SOURCE, comment, _renamed(union.sql, names))
+    return View(_NEAR_SOURCE, comment, "\nunion all by name\n".join(parts))
 
 
-def _leading_configuration(files: list[SqlFile]) -> list[View]:
-    """Return the views between the union and `configuration`, over leading rows."""
-    found: list[View] = []
-    by_name = {file.name: file for file in files}
-    names = {CONFIGURATION_SOURCE: LEADING + CONFIGURATION_SOURCE}
-    for name in _FILES_OF_LEADING:
-        file = by_name.get(name)
-        if file is not None:
-            view = View(name, f"{file.what} Grain: {file.grain}", file.sql)
-            found.append(_leading_copy(view, names))
-            names = {name: LEADING + name}
-    return found
-
-
-def _leading_copy(view: View, names: dict[str, str]) -> View:
-    """Return `view` over leading rows instead of all rows; `names` maps its sources."""
-    what, _, grain = view.comment.partition(" Grain: ")
-    comment = f"{what.rstrip('.')}: leading rows of each cell alone. Grain: {grain}"
-    return View(LEADING + view.name, comment, _renamed(view.sql, names))
-
-
-def _renamed(sql: str, names: dict[str, str]) -> str:
-    for name, other in names.items():
-        sql = re.sub(rf"\b{name}\b", other, sql)
-    return sql
+def _leading_configuration(marts: list[SqlFile]) -> list[View]:
+    """Return view `configuration` over the leading rows instead of all rows."""
+    names = {file.name: file for file in marts}
+    file = names.get("configuration")
+    if file is None:
+        return []
+    comment = f"{file.what.rstrip('.')}: leading rows of each cell alone. Grain: {file.grain}"
+    sql = re.sub(r"\bconfiguration_flops\b", LEADING_ROW, file.sql)
+    return [View("leading_configuration", comment, sql)]
 
 
 def _configuration_source(staging: list[SqlFile]) -> list[View]:
@@ -317,7 +322,7 @@ def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
 
 def _read(path: Path, needs_grain: bool) -> SqlFile:
     sql = path.read_text("utf-8")
-    what, grain = (line.strip() for line in [*sql.splitlines()[:2], "", ""][:2])
+    what, grain, kept = (line.strip() for line in [*sql.splitlines()[:3], "", "", ""][:3])
     hint = "begin the file with `-- <content>.`, then `-- Grain: one row per <thing>`"
     if not is_name(path.stem):
         raise InputError(f"{path}: `{path.stem}` is not a name of a view", "use lower_case_words")
@@ -326,7 +331,10 @@ def _read(path: Path, needs_grain: bool) -> SqlFile:
     if needs_grain and not grain.startswith("-- Grain: "):
         raise InputError(f"{path}: its second line does not give the grain", hint)
     grain = grain.removeprefix("-- Grain:").strip()
-    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, sql, path)
+    on = kept.removeprefix(_KEPT).strip() if kept.startswith(_KEPT) else ""
+    if kept.startswith(_KEPT) and on not in _KEPT_ON:
+        raise InputError(f"{path}: its third line names no time: {on}", f"one of {_KEPT_ON}")
+    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, sql, path, on)
 
 
 def _in_order(files: list[SqlFile]) -> list[SqlFile]:

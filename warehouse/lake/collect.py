@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -210,13 +211,21 @@ def _batches(lake: Lake, relation: Relation, cells: Sized) -> Iterator[pa.Record
     waiting: list[pa.RecordBatch] = []
     for cell, _ in cells:
         for batch in _rows(lake.rows_place(relation.table, cell)):
-            waiting.append(batch)
+            waiting.append(_with_problem(batch, cell))
             while sum(map(len, waiting)) >= BATCH_ROWS:
                 whole = pa.concat_batches(waiting)
                 yield whole.slice(0, BATCH_ROWS)
                 waiting = [whole.slice(BATCH_ROWS)]
     if sum(map(len, waiting)):
         yield pa.concat_batches(waiting)
+
+
+def _with_problem(batch: pa.RecordBatch, cell: Cell) -> pa.RecordBatch:
+    """Return rows with the id of their problem, which lakes of older versions lack."""
+    if "problem_id" in batch.schema.names:
+        return batch
+    ids = pa.array(np.full(len(batch), cell.problem.id))
+    return batch.add_column(1, "problem_id", ids)
 
 
 def _rows(place: Path) -> Iterator[pa.RecordBatch]:

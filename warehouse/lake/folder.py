@@ -465,7 +465,7 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
         If it is damaged.
     """
     with pq.ParquetFile(place) as file:
-        if not file.schema_arrow.equals(schema_of(relation)):
+        if not _fits(file.schema_arrow, relation):
             return f"{place}: its columns are not those of table {relation.table}"
         found, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
         if found.num_rows != num_rows:
@@ -475,6 +475,13 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
             if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
     return None
+
+
+def _fits(schema: pa.Schema, relation: Relation) -> bool:
+    """Return whether a file has the columns of a relation; older ones lack that of the problem."""
+    wanted = schema_of(relation)
+    without = wanted.remove(wanted.get_field_index("problem_id"))
+    return bool(schema.equals(wanted) or schema.equals(without))
 
 
 def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dict[str, Any]:

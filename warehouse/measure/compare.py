@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from warehouse.database.catalog import load_catalog
 from warehouse.database.connection import writing
-from warehouse.database.kept import keep_view
-from warehouse.database.narrow import narrow_to
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.csv_parquet import check_source
 from warehouse.evaluate.profiles import read_profiles, with_profiles
@@ -121,7 +119,6 @@ def measure_runs(
         profiled = None if profile is None else with_profiles(known, stored, model, profile)
         measured = read_measurements(source, model, plain, warn, profiled=profiled)
         new = store_measurements(connection, name, measured, defined, replaces=replaces)
-        _narrow(connection, name)
         columns, rows = _compared(connection, name)
         left_out = not_counted(connection, name)
     _warn_of_milliseconds(measured.file, rows, warn)
@@ -142,19 +139,6 @@ def _warn_of_milliseconds(file: str, rows: Sequence[Row], warn: Callable[[str], 
             f"({measured:,.4g} and {own:,.2g} s in the first). If these are milliseconds, divide "
             "them by 1000 and store them again with --replace"
         )
-
-
-def _narrow(connection: DuckDBPyConnection, name: str) -> None:
-    """Narrow the comparison of `name` to the relations that have its cells.
-
-    Temporary objects replace views: store nothing on the connection after this.
-    """
-    keep_view(connection, "measured_cell")
-    found = connection.execute(
-        "select distinct relation from cell semi join measured_cell using (cell_id)"
-    ).fetchall()
-    narrow_to(connection, [relation for (relation,) in found])
-    keep_view(connection, "published_step", f"reference = {literal(name)}")
 
 
 def _compared(connection: DuckDBPyConnection, name: str) -> tuple[tuple[str, ...], list[Row]]:

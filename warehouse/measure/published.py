@@ -18,8 +18,9 @@ from estimators.contract import Problem, variant_name
 from estimators.inputs import records
 from warehouse.calibrate.published import ROW, published_intervals, published_steps
 from warehouse.calibrate.references import MEASUREMENTS
-from warehouse.database.sink import arrow_table, registered, transaction
+from warehouse.database.sink import arrow_table, transaction
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
+from warehouse.database.temporary import registered
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.sweep.record import evaluated_study, store_evaluated

@@ -12,7 +12,8 @@ from warehouse.database.connection import writing
 from warehouse.database.facts import MEASUREMENT
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record, record_removal
-from warehouse.database.sink import arrow_table, registered, transaction
+from warehouse.database.sink import arrow_table, transaction
+from warehouse.database.temporary import registered
 from warehouse.errors import InputError
 from warehouse.sweep.record import (
     MEASURE,

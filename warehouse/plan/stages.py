@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
-from warehouse.database.narrow import narrow_to
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.candidates import QueryCache
@@ -172,7 +171,6 @@ def run_stages(
                 waiting[:0] = _refined(run, sweeps[-1], database)
             case ReadAnswer(top):
                 with open_for_read(database) as connection:
-                    _narrow_to_run(connection, run)
                     return read_answer(run, QueryCache(connection), sweeps, top)
     raise ValueError("the stages of a plan end without ReadAnswer")
 
@@ -180,17 +178,11 @@ def run_stages(
 def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> list[Stage]:
     """Return the sweep of the counts that were tried and those next to the best of them."""
     with open_for_read(database) as connection:
-        _narrow_to_run(connection, run)
         found = compare_counts(run, QueryCache(connection), sweep)
         more = refined_counts(run, sweep.problems, found.lines)
         if not more:
             return []
         return [SweepCounts(plan_sweep(run, sorted([*sweep.problems, *more]), connection))]
-
-
-def _narrow_to_run(connection: DuckDBPyConnection, run: TrainingRun) -> None:
-    relations = [relation.name for relation in run.estimator.relations]
-    narrow_to(connection, relations)
 
 
 def explain_stage(stage: Stage) -> str:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from warehouse.ask.cost import keep_runs
 from warehouse.ask.names import with_known_names
-from warehouse.database.narrow import narrow_to
-from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError, UsageError
 from warehouse.plot.files import plain_title
 from warehouse.plot.query import filtered, with_values
@@ -136,12 +133,6 @@ def rows_of(
         If the query has no such filter.
     """
     values = {**plot.defaults, **_known(connection, plot, filters)}
-    if "estimator" in values:
-        narrow_to(connection, summary_of(str(values["estimator"])).relations)
-    if plot.reads_runs and "model" in values:
-        asked = "select problem_id from problem where model = ?"
-        ids = connection.execute(asked, [values["model"]]).fetchall()
-        keep_runs(connection, [problem for (problem,) in ids])
     frame = _answer(connection, plot, values)
     if frame.is_empty():
         raise _nothing(connection, plot, {name: values[name] for name in filters})

@@ -49,8 +49,6 @@ class Plot:
         filter chooses one, the value with most rows is taken.
     defaults
         Parameters of the query that always have a value.
-    reads_runs
-        Whether it reads view `estimated_run`, which is then computed once, for the given model.
     """
 
     name: str
@@ -58,7 +56,6 @@ class Plot:
     filled_by: tuple[str, ...]
     single: tuple[str, ...] = PROBLEM
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
-    reads_runs: bool = False
 
     @property
     def sql(self) -> str:
@@ -187,7 +184,6 @@ PLOTS: dict[str, Plot] = {
             _GRID,
             single=("assumptions", "estimator", "variant", "model", "seq_len"),
             defaults={"tokens": 1e12, "num_gpus": None},
-            reads_runs=True,
         ),
         Plot(
             "bandwidth_between_clusters",

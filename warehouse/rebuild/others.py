@@ -135,6 +135,7 @@ def _names_of_package(connection: DuckDBPyConnection, former: str, new: str) -> 
     names = {META, *(table.name for table in all_tables(all_estimators()))}
     names |= {table_of(key) for key in reference_keys(meta)}
     names |= {*meta.get("view_names", "").split(), *meta.get("function_names", "").split()}
+    names |= {*meta.get("kept_names", "").split()}
     macros = "select function_name from duckdb_functions() where not internal and database_name = ?"
     return names | {name for (name,) in connection.execute(macros, [new]).fetchall()}
 

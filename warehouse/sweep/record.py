@@ -14,13 +14,14 @@ import duckdb
 
 from estimators import registry
 from estimators.contract import Cell, variant_name
-from warehouse.database import stored_best
+from warehouse.database import derived
 from warehouse.database.compact import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.connection import writing
 from warehouse.database.facts import STUDY
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record, record_removal
-from warehouse.database.sink import delete_cells, registered, store_cells, transaction
+from warehouse.database.sink import delete_cells, store_cells, transaction
+from warehouse.database.temporary import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.studies.definitions import Definitions
@@ -307,6 +308,6 @@ def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
         connection.execute(
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
-        stored_best.refresh(connection)
+        derived.refresh(connection)
         record_removal(connection, STUDY, name)
     return [rows for _, rows in cells]

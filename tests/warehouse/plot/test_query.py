@@ -70,5 +70,5 @@ def test_a_filter_reaches_the_scan(quickstarted: duckdb.DuckDBPyConnection) -> N
     everything = read()
     assert read(accelerator="no system").get("problem", 0) == 0 < everything["problem"]
     # the best layouts are stored: no layout of a study is read
-    assert "stored_best" in everything
+    assert "leading_row" in everything
     assert "roofline" not in everything

@@ -1,8 +1,6 @@
 -- Price of an hour of a GPU under each name of an accelerator, and its power, on the usual basis.
 -- Grain: one row per name of an accelerator
---
--- Table stored_price keeps these rows: they follow from reference tables alone, and planning this
--- view takes longer than running it. View problem_price shows them.
+-- Kept: reference
 --
 -- The price is the rent on demand of the last year that has one, or else the cost of owning. The
 -- power is that of the default basis of gpu_power with a hyperscaler's overhead. NULL where nothing

@@ -1,9 +1,9 @@
 -- Facts that follow from a problem and the reference tables: names, changes, groups to compare.
 -- Grain: one row per problem
+-- Kept: problem
 --
--- Table stored_problem keeps these rows, because planning this view takes longer than running it.
--- Commands that store problems fill it from here; view problem_group shows it. An id is a hash of
--- text, so that another release of DuckDB gives the same.
+-- View problem_group shows them. An id is a hash of text, so that another release of DuckDB gives
+-- the same.
 with condition as (
     select
         problem_id,
@@ -24,8 +24,8 @@ select
     problem_system.is_published_system,
     problem_system.system_changes,
     problem_assumption.assumptions,
-    problem_assumption.num_changed_constants,
-    problem_assumption.num_changed_step_constants,
+    cast(problem_assumption.num_changed_constants as integer) as num_changed_constants,
+    cast(problem_assumption.num_changed_step_constants as integer) as num_changed_step_constants,
     text_id(concat_ws(' ', condition.conditions, problem.nvlink_size)) as scaling_id,
     text_id(condition.conditions) as capacity_id,
     text_id(

@@ -1,0 +1,198 @@
+"""What follows from the stored cells: marks of cells and rows, facts of problems, leading rows.
+
+Call `refresh` in each transaction that stores or deletes cells: views read what it stores, and
+`warehouse validate` names rows that are missing or wrong. The leading rows of a cell depend on its
+earlier siblings: they are made again when the record of the cell or of a sibling changes.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from warehouse.database import stored_problem
+from warehouse.database.current import CURRENT_CELL, current_view_name, rows_sql, staging_name
+from warehouse.database.in_force import mark
+from warehouse.database.leading import FITS, MEMORY, Found, LeadingTimes
+from warehouse.database.lineage import names_in
+from warehouse.database.repeated import mark_repeated, relations_named
+from warehouse.database.sql_text import IN_MAIN, listed, quoted, view_exists
+from warehouse.database.temporary import registered, replaced
+from warehouse.database.views import CONFIGURATION_SOURCE, FOUND, LEADING_ROW, RANKS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from duckdb import DuckDBPyConnection
+
+    from estimators.contract import Estimator, Relation
+    from warehouse.database.leading import LeadingRows
+
+CONFIGURATION = f"* exclude ({', '.join(RANKS)})"
+"""Columns of a leading row without its ranks."""
+
+_FLOPS = "configuration_flops"
+"""View of the configurations with all columns that leading rows have."""
+
+_CANDIDATE = "leading_candidate"
+"""Temporary table of rows among which all leading rows are."""
+
+_BATCH_ROWS = 1_000_000
+"""Rows that a search reads at once."""
+
+
+def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) -> int:
+    """Bring what follows from cells up to date; return the number of cells that changed.
+
+    Call it in the transaction that changed the cells.
+
+    Parameters
+    ----------
+    leading
+        The leading rows of the cells that were just evaluated. Those of other cells are searched.
+    """
+    stored_problem.refresh(connection)
+    changed = mark(connection)
+    mark_repeated(connection, changed, leading.found if leading is not None else ())
+    if connection.execute(view_exists(FOUND + LEADING_ROW)).fetchall():
+        _refresh_leading(connection, changed, leading)
+    return len(changed)
+
+
+def rebuild(connection: DuckDBPyConnection) -> None:
+    """Make everything again that follows from cells."""
+    connection.execute("update cell set sibling_record = null where sibling_record is not null")
+    refresh(connection)
+
+
+def _refresh_leading(
+    connection: DuckDBPyConnection,
+    changed: Collection[tuple[int, str, int]],
+    leading: LeadingRows | None,
+) -> None:
+    """Find the leading rows of changed cells, and rank those of their problems again."""
+    ids = listed(cell for cell, *_ in changed)
+    problems = connection.execute(
+        f"select problem_id from {CURRENT_CELL} where cell_id in ({ids}) union"
+        f" select problem_id from {LEADING_ROW} anti join {CURRENT_CELL} using (cell_id)"
+    ).fetchall()
+    if not problems:
+        return
+    of_problems = f"problem_id in ({listed(problem for (problem,) in problems)})"
+    connection.execute(
+        f"create temp table {_CANDIDATE} as select {CONFIGURATION} from {LEADING_ROW}"
+        f" semi join {CURRENT_CELL} using (cell_id)"
+        f" where {of_problems} and cell_id not in ({ids})"
+    )
+    connection.execute(f"delete from {LEADING_ROW} where {of_problems}")
+    staged = _staged(connection)
+    found: dict[int, Found] = {
+        cell: Found(0, 0) for cell, name, _ in changed if staging_name(name) not in staged
+    }
+    for estimator, relation in relations_named({name for _, name, _ in changed}):
+        if staging_name(relation.name) not in staged:
+            continue
+        places = {cell: place for cell, name, place in changed if name == relation.name}
+        if leading is not None and leading.relation == relation:
+            # An earlier sibling may show some of the layouts: only the first shows all.
+            known = {cell for cell in leading.found if places.get(cell) == 1}
+            _take(connection, estimator, leading, known)
+            found |= {cell: leading.found[cell] for cell in known}
+            places = {cell: place for cell, place in places.items() if cell not in known}
+        if places:
+            found |= _search(connection, relation, places.keys())
+    with replaced(connection, {_FLOPS: f"from {_CANDIDATE}"}):
+        connection.execute(
+            f"insert into {LEADING_ROW} by name from {FOUND}{LEADING_ROW}"
+            " order by cell_id, rank_in_cell"
+        )
+    connection.execute(f"drop table temp.{_CANDIDATE}")
+    _count(connection, found)
+
+
+def _staged(connection: DuckDBPyConnection) -> frozenset[str]:
+    """Return the staging views whose rows are configurations."""
+    query = f"select sql from duckdb_views() where {IN_MAIN} and view_name = ?"
+    [(sql,)] = connection.execute(query, [CONFIGURATION_SOURCE]).fetchall()
+    return names_in(sql).relations
+
+
+def _only(relation: Relation) -> dict[str, str]:
+    """Return the union of all configurations with one relation: planning all takes longer."""
+    others = f"select {CONFIGURATION} from {LEADING_ROW} where false"
+    staging = quoted(staging_name(relation.name))
+    union = f"from {staging} union all by name select * exclude (step_tokens) from ({others})"
+    return {CONFIGURATION_SOURCE: union}
+
+
+def _take(
+    connection: DuckDBPyConnection,
+    estimator: Estimator,
+    leading: LeadingRows,
+    cells: Collection[int],
+) -> None:
+    """Make the leading rows of those of `cells` that were just evaluated candidates."""
+    rows = leading.columns()
+    if not rows:
+        return
+    stored = rows_sql(estimator, leading.relation, "leading_rows")
+    current = f"{stored} and leading_rows.cell_id in ({listed(cells)})"
+    with (
+        _registered(connection, "leading_rows", rows),
+        replaced(connection, {current_view_name(leading.relation): current}),
+        replaced(connection, _only(leading.relation)),
+    ):
+        connection.execute(f"insert into {_CANDIDATE} by name from {_FLOPS}")
+
+
+def _search(
+    connection: DuckDBPyConnection, relation: Relation, cells: Collection[int]
+) -> dict[int, Found]:
+    """Make the leading rows of stored cells candidates; return the numbers of their layouts.
+
+    Rows as fast as a leading one, with as much memory, become candidates as well.
+    """
+    times = LeadingTimes(cells)
+    of_cells = f"cell_id in ({listed(cells)})"
+    with replaced(connection, _only(relation)):
+        shown = connection.sql(
+            f"select cell_id, step_seconds, coalesce({MEMORY}, 0) as {MEMORY}, "
+            f"{FITS} is distinct from false as {FITS} from {_FLOPS} where {of_cells}"
+        )
+        for batch in shown.to_arrow_reader(_BATCH_ROWS):
+            times.add(*(batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names))
+        with _registered(connection, "leading_times", times.columns()):
+            connection.execute(
+                f"insert into {_CANDIDATE} by name select layout.* from {_FLOPS} as layout"
+                " semi join leading_times on layout.cell_id = leading_times.cell_id"
+                " and layout.step_seconds = leading_times.step_seconds"
+                f" and coalesce(layout.{MEMORY}, 0) = leading_times.{MEMORY} where {of_cells}"
+            )
+    return times.found
+
+
+def _count(connection: DuckDBPyConnection, found: Mapping[int, Found]) -> None:
+    """Store the numbers of layouts of cells."""
+    counts = {
+        "cell_id": list(found),
+        "num_layouts": [each.num_layouts for each in found.values()],
+        "num_fitting_layouts": [each.num_fitting_layouts for each in found.values()],
+    }
+    with _registered(connection, "counted_cells", counts):
+        connection.execute(
+            "update cell set num_layouts = counted_cells.num_layouts,"
+            " num_fitting_layouts = counted_cells.num_fitting_layouts"
+            " from counted_cells where cell.cell_id = counted_cells.cell_id"
+        )
+
+
+@contextmanager
+def _registered(
+    connection: DuckDBPyConnection, name: str, columns: Mapping[str, Any]
+) -> Iterator[None]:
+    """Let SQL read columns under a name; NaN is NULL."""
+    import pyarrow as pa  # readers do not wait for it
+
+    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+    with registered(connection, name, pa.table(arrays)):
+        yield
