@@ -2,7 +2,7 @@
 --
 -- Ranks, fronts and near-optimal layouts are read from table leading_row alone. It has the twenty
 -- fastest layouts of a cell that fit, the smallest one and, where memory is modelled, all that take
--- up to 5 % longer. A layout of an earlier sibling does not lead a cell: ranks would count it twice.
+-- up to 5 % longer. A layout of an earlier sibling leads no other cell: ranks would count it twice.
 with leader as (
     select
         cell_id,
@@ -42,10 +42,10 @@ found as (
         count(*) filter (where configuration_source.fits_memory is distinct from false)
             as num_fitting_layouts,
         min(configuration_source.step_seconds, 20)
-            filter (where configuration_source.fits_memory is distinct from false)
+        filter (where configuration_source.fits_memory is distinct from false)
             as fastest_seconds,
         min(configuration_source.memory_bytes)
-            filter (where configuration_source.fits_memory is distinct from false)
+        filter (where configuration_source.fits_memory is distinct from false)
             as lowest_memory_bytes,
         count(*) filter (
             where

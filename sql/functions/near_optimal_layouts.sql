@@ -32,15 +32,49 @@ create or replace macro near_optimal_layouts(percent) as table
         candidate.estimator,
         candidate.estimator_version,
         candidate.variant,
+        candidate.is_default_variant,
         best_of_problem.is_whole_space,
 
         candidate.model,
+        problem_group.model_shape,
         candidate.accelerator,
+        problem_group.system_changes,
+        problem_group.assumptions,
+        candidate.precision,
         candidate.nvlink_size,
         candidate.num_gpus,
         candidate.global_batch_size,
 
-        unnest(layout_of(candidate)) as layout,
+        candidate.strategy,
+        candidate.activation_recompute,
+        candidate.attention,
+        candidate.data_parallel,
+        candidate.tensor_parallel,
+        candidate.tensor_parallel_2,
+        candidate.tensor_parallel_external,
+        candidate.context_parallel,
+        candidate.sequence_parallel,
+        candidate.expert_parallel,
+        candidate.expert_tensor_parallel,
+        candidate.pipeline_parallel,
+        candidate.virtual_pipeline,
+        candidate.uses_sequence_parallel,
+        candidate.zero_stage,
+        candidate.microbatch_size,
+        candidate.num_microbatches,
+        candidate.summa_panels,
+        candidate.nvlink_tensor_parallel,
+        candidate.nvlink_tensor_parallel_2,
+        candidate.nvlink_context_parallel,
+        candidate.nvlink_data_parallel,
+        candidate.nvlink_pipeline_parallel,
+        candidate.schedule,
+        candidate.pipeline_layout,
+        candidate.layers_in_first_stage,
+        candidate.layers_in_last_stage,
+        candidate.counts_embedding,
+        candidate.counts_loss,
+        candidate.microbatch_group,
 
         candidate.step_seconds,
         candidate.memory_bytes,
@@ -53,6 +87,7 @@ create or replace macro near_optimal_layouts(percent) as table
             and candidate.estimator = best_of_problem.estimator
             and candidate.estimator_version = best_of_problem.estimator_version
             and candidate.variant = best_of_problem.variant
+    inner join problem_group on candidate.problem_id = problem_group.problem_id
     cross join argument
     where
         candidate.fits_memory is distinct from false

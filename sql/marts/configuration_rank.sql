@@ -3,6 +3,8 @@
 --
 -- ranked_layouts(n) has more ranks. Memory excludes only layouts that are known not to fit. Table
 -- leading_row says how ties are broken.
-select * exclude (rank_by_time, rank_in_strategy, rank_in_cell, is_on_front), rank_by_time
+select
+    * exclude (rank_by_time, rank_in_strategy, rank_in_cell, is_on_front),
+    rank_by_time
 from leading_configuration
 where rank_by_time is not null

@@ -2,6 +2,8 @@
 -- Grain: one row per configuration that is among the twenty fastest of its problem and strategy
 --
 -- configuration_rank has the ranks over all strategies.
-select * exclude (rank_by_time, rank_in_strategy, rank_in_cell, is_on_front), rank_in_strategy
+select
+    * exclude (rank_by_time, rank_in_strategy, rank_in_cell, is_on_front),
+    rank_in_strategy
 from leading_configuration
 where rank_in_strategy is not null
