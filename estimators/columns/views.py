@@ -101,6 +101,8 @@ VIEWS = (
         "published_group",
         "Group of comparable rows of one reference; `all` where there is only one group",
     ),
+    text("printed_model", "Name of the model as the source prints it, where `model` has no key"),
+    Column("is_own_run", "bool", "", "Whether it is a run that `measure` stored, not a published one"),
     Column(
         "is_own_framework",
         "bool",
@@ -133,6 +135,11 @@ VIEWS = (
     signed(
         "error_beyond_rounding",
         "relative_error; 0 where rounding explains it",
+        ERROR_BEYOND_ROUNDING,
+    ),
+    signed(
+        "time_error_beyond_rounding",
+        "time_relative_error; 0 where rounding explains it",
         ERROR_BEYOND_ROUNDING,
     ),
     count("num_choices", "Evaluated choices that the publication does not state"),

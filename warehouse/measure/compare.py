@@ -154,7 +154,7 @@ def _narrow(connection: DuckDBPyConnection, name: str) -> None:
         "select distinct relation from cell semi join measured_cell using (cell_id)"
     ).fetchall()
     narrow_to(connection, [relation for (relation,) in found])
-    keep_view(connection, "published_step", f"reference = {literal(name)}")
+    keep_view(connection, "compared_step", f"reference = {literal(name)}")
 
 
 def _compared(connection: DuckDBPyConnection, name: str) -> tuple[tuple[str, ...], list[Row]]:
