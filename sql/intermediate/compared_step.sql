@@ -15,8 +15,9 @@ with own as (
             coalesce(measurement.nvlink_size, accelerator.gpus_per_node) as nvlink_size
         ),
         -- a gated layer has three matrices where model_flops counts two
-        case when uses_glu then 3 else 2 end / 2 * measurement.ffn_hidden_size as ffn_width,
-        case when activation_recompute = 'full' then 4 / 3 else 1 end as passes
+        measurement.ffn_hidden_size * case when measurement.uses_glu then 1.5 else 1 end
+            as ffn_width,
+        case when measurement.activation_recompute = 'full' then 4 / 3 else 1 end as passes
     from measurement
     left join accelerator_alias on measurement.accelerator = accelerator_alias.alias
     left join accelerator

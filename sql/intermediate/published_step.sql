@@ -241,7 +241,8 @@ measured as (
 counted as (
     select
         measured.* exclude (model, accelerator, nvlink_size),
-        coalesce(same_shape.model, measured.model) as model,
+        -- a name of table model remains: models of one shape may differ in more
+        coalesce(named.model, same_shape.model, measured.model) as model,
         coalesce(accelerator_alias.accelerator, measured.accelerator) as accelerator,
         coalesce(measured.nvlink_size, accelerator.gpus_per_node) as nvlink_size,
         accelerator.bf16_flops_per_second,
@@ -337,11 +338,10 @@ counted as (
         on
             coalesce(accelerator_alias.accelerator, measured.accelerator)
             = accelerator.accelerator
-    -- a name of table model remains: models of one shape may differ in more
+    left join model as named on measured.model = named.model
     left join model as same_shape
         on
-            measured.model not in (select model.model from model)
-            and measured.num_layers = same_shape.num_layers
+            measured.num_layers = same_shape.num_layers
             and measured.hidden_size = same_shape.hidden_size
             and measured.ffn_hidden_size = same_shape.ffn_hidden_size
             and measured.uses_glu = same_shape.uses_glu

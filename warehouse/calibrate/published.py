@@ -144,18 +144,13 @@ _TIES = (
 )
 _WITH_MODEL = f"""\
 select
-    step.* exclude (ties_embedding) replace (
-        (
-            select given.model
-            from {MEASUREMENTS} as given
-            where
-                step.reference = '{MEASUREMENTS}' and step.published_row = given.published_row
-        ) as model
-    ),
+    step.* exclude (ties_embedding) replace (given.model as model),
     coalesce(
         step.ties_embedding, {", ".join(_TIES.format(table=table) for table in _WITH_TIES)}
     ) as ties_embedding
-from step"""
+from step
+left join {MEASUREMENTS} as given
+    on step.reference = '{MEASUREMENTS}' and step.published_row = given.published_row"""
 
 
 def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Reference:
