@@ -67,7 +67,7 @@ def ask(measured: dict[str, float], shared: Shared, empty_warehouse: Path) -> Do
 def test_a_measured_step_is_compared_as_a_published_one(
     ask: Document, estimated: dict[str, float], measured: dict[str, float]
 ) -> None:
-    found = ask("sql", "from megatron_comparison where reference = 'ours' order by published_row")
+    found = ask("sql", "from published_comparison where reference = 'ours' order by published_row")
     fast, slow = found
     assert (fast["published_row"], slow["published_row"]) == ("fast", "slow")
     # measured 1.25 x the estimate: the estimate takes 1 / 1.25 - 1 = -20 % of the time, and its
@@ -92,7 +92,7 @@ def test_its_rate_is_the_flops_of_equation_3_over_the_measured_time(
     # tokens and table `model`'s 50257 words: 72 B s l h^2 (1 + s / 6h) + 6 B s h V
     layers = 72 * BATCH * 2048 * 24 * 2048**2 * (1 + 2048 / (6 * 2048))
     flops = layers + 6 * BATCH * 2048 * 2048 * 50257
-    found = ask("sql", "from published_step where reference = 'ours'")
+    found = ask("sql", "from compared_step where reference = 'ours'")
     assert len(found) == len(LAYOUTS)
     for line in found:
         expected = flops / measured[line["published_row"]] / GPUS
@@ -145,10 +145,10 @@ def test_a_measured_mixture_of_experts_is_not_compared_with_dense_flops(
         ]
         for view, name in (
             ("measurement_comparison", "measured_row"),
-            ("megatron_comparison", "published_row"),
+            ("published_comparison", "published_row"),
         )
     }
     assert compared == {
         "measurement_comparison": ["dense", "sparse"],
-        "megatron_comparison": ["dense"],
+        "published_comparison": ["dense"],
     }

@@ -1,8 +1,8 @@
 """The estimator's errors on published steps and on measured runs, as a plan shows them.
 
 Errors on published steps have a line for each table, split by whether the estimator has the
-constants of the measured program. They do not depend on stored rows. As in view
-``estimator_accuracy``, errors of the rate are positive if the estimate is too fast.
+constants of the measured program. They do not depend on stored rows. Errors of the rate, without a
+prefix, are positive if the estimate is too fast.
 
 The errors depend on the package, on the published steps of the database and on the cells that may
 have a measured configuration. They are cached until one of these changes. Steps that are evaluated
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.accelerators import OWN_SYSTEM, product_of
-from warehouse.calibrate.references import MEASUREMENTS
+from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cached import cached
-from warehouse.database.sql_text import literal, value_literal
+from warehouse.database.sql_text import literal
 from warehouse.evaluate.profiles import DEFAULT
 
 if TYPE_CHECKING:
@@ -99,27 +99,8 @@ def _found(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
 
 def state_of_measured(run: TrainingRun, ask: QueryCache) -> Line:
     """Return the state on which stored errors depend."""
-    # published steps may be changed in the database
-    steps = ask.state_of("published_step")
-    # with a user's own measurements, published steps are read from the database
-    if ask("select exists(from measurement) as is_measured")[0]["is_measured"]:
-        [state] = ask(measured_state(run))
-        return {**state, "published_steps": steps}
-    published = cached("steps", steps, lambda: [list(line.values()) for line in ask(_PUBLISHED)])
-    rows = ", ".join(f"({', '.join(map(value_literal, row))})" for row in published)
-    # DuckDB takes longer to plan the view of published steps than everything else
-    with ask.replaced({"published_step": f"from (values {rows}) as step ({_NAMES})"}):
-        [state] = ask(measured_state(run))
-    return {**state, "published_steps": steps}
-
-
-_NAMES = "reference, num_layers, hidden_size, accelerator, num_gpus, global_batch_size"
-_PUBLISHED = f"""\
-select distinct {_NAMES}
-from published_step
-where reference <> {literal(MEASUREMENTS)}
-order by all"""
-"""The columns of published steps that view `measured_cell` reads."""
+    [state] = ask(measured_state(run))
+    return {**state, "published_steps": ask.state_of("published_step")}
 
 
 def measured_state(run: TrainingRun) -> str:
@@ -146,9 +127,20 @@ semi join measured_cell
 def stored_errors(run: TrainingRun) -> str:
     """Return the query of the errors on those published steps that are stored."""
     return f"""\
-select * exclude (estimator, variant)
-from published_error
-where {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
+select
+    reference,
+    case when is_own_framework then {literal(OWN)} else {literal(OTHER)} end as published_group,
+    num_rows,
+    rate_mean_absolute_relative_error as mean_absolute_relative_error,
+    rate_max_absolute_relative_error as max_absolute_relative_error,
+    rate_bias as bias,
+    time_mean_absolute_relative_error,
+    time_max_absolute_relative_error,
+    time_bias
+from accuracy
+where
+    grouped_by = 'program' and num_rows > 0 and not is_own_run
+    and {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
 order by reference, published_group"""
 
 
