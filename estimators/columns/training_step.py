@@ -505,7 +505,12 @@ PARTS = (
         "recompute_seconds", "seconds", "Part of the step: recomputation for the backward pass"
     ),
     measure("host_seconds", "seconds", "Part of the step: waiting for launches"),
-    measure("context_comm_seconds", "seconds", "Part of the step: exposed keys and values"),
+    measure(
+        "context_comm_seconds",
+        "seconds",
+        "Part of the step, and of tensor_comm_seconds where configurations of all "
+        "estimators are listed: exposed keys and values",
+    ),
     measure("expert_comm_seconds", "seconds", "Part of the step: exposed exchange of tokens"),
     measure("accumulation_seconds", "seconds", "Part of the step: adding up gradients"),
     measure("optimizer_seconds", "seconds", "Part of the step: the optimizer"),

@@ -1,4 +1,4 @@
--- deprecated: use accuracy, its rows grouped by a degree. Positive errors of the rate: too fast.
+-- deprecated: use published_accuracy where grouped_by is a degree. Errors are of the rate.
 -- Grain: one row per estimator, variant, accelerator, framework, degree and its value
 select
     estimator,
@@ -11,5 +11,5 @@ select
     rate_bias as bias,
     rate_mean_absolute_relative_error as mean_absolute_relative_error,
     time_bias
-from accuracy
+from published_accuracy
 where degree_value is not null and is_own_framework and not is_own_run and num_timed > 0

@@ -1,4 +1,4 @@
--- deprecated: use accuracy, its rows grouped by `group`.
+-- deprecated: use published_accuracy where grouped_by = 'group'.
 -- Grain: one row per estimator, variant, reference table and group of its rows
 select
     reference,
@@ -21,5 +21,5 @@ select
     memory_bias,
     num_fit_rows,
     fit_agreement
-from accuracy
+from published_accuracy
 where grouped_by = 'group'

@@ -1,7 +1,8 @@
--- deprecated: use accuracy, its rows grouped by `group` and `reference`. Errors are of the rate.
+-- deprecated: use published_accuracy where grouped_by = 'group'. Errors are of the rate.
 -- Grain: one row per estimator, variant, reference table and group of its rows
 --
--- A reference with several groups also has a row `all groups`.
+-- A reference with several groups also has a row `all groups`. Errors of the rate are positive
+-- where the estimate is too fast.
 select
     reference,
     coalesce(published_group, 'all groups') as published_group,
@@ -24,7 +25,7 @@ select
     line_rate_max_absolute_relative_error as line_max_absolute_relative_error,
     rescaled_rate_mean_absolute_relative_error as rescaled_mean_absolute_relative_error,
     rescaled_rate_max_absolute_relative_error as rescaled_max_absolute_relative_error
-from accuracy
+from published_accuracy
 where
     num_timed > 0
     and (grouped_by = 'group' or (grouped_by = 'reference' and num_timed_groups > 1))

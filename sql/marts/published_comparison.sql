@@ -11,7 +11,8 @@
 -- published time has no error of the time. Of several NVLink placements the fastest counts. Errors
 -- are estimated over published, less one: negative where the estimate is too fast or too small. An
 -- estimator without layouts (data_parallel is NULL) has one time for all of them; it is left out
--- where it was given the reached rate, as it then predicts nothing.
+-- where it was given the reached rate, as it then predicts nothing. tensor_comm_seconds includes
+-- context_comm_seconds and expert_comm_seconds, which only some estimators tell apart.
 with candidate as (
     select * exclude (model, step_flops)
     from configuration
@@ -288,6 +289,8 @@ select
     compute_seconds,
     memory_seconds,
     tensor_comm_seconds,
+    context_comm_seconds,
+    expert_comm_seconds,
     pipeline_comm_seconds,
     bubble_seconds,
     data_comm_seconds,

@@ -1,4 +1,4 @@
--- deprecated: use accuracy, its rows grouped by `program`. Positive errors of the rate: too fast.
+-- deprecated: use published_accuracy where grouped_by = 'program'. Errors are of the rate.
 -- Grain: one row per estimator, variant, reference table and group of its rows
 select
     estimator,
@@ -13,5 +13,5 @@ select
     time_mean_absolute_relative_error,
     time_max_absolute_relative_error,
     time_bias
-from accuracy
+from published_accuracy
 where grouped_by = 'program' and not is_own_run and num_rows > 0

@@ -1,4 +1,4 @@
--- A team's runs that accuracy leaves out, with the reason.
+-- A team's runs that published_accuracy leaves out, with the reason.
 -- Grain: one row per name of the runs and run
 with constants as (
     select

@@ -280,7 +280,7 @@ def test_a_table_that_is_stored_in_part_is_evaluated_whole(
     assert warehouse("sweep", study, "--db", planned_database)[0] == 0
     with duckdb.connect(str(planned_database), read_only=True) as connection:
         query = (
-            "select num_timed from accuracy "
+            "select num_timed from published_accuracy "
             "where grouped_by = 'reference' and estimator = 'training_step'"
         )
         assert connection.execute(query).fetchall() == [(1,)]

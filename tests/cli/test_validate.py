@@ -89,7 +89,7 @@ def test_checks_that_find_rows_exit_4_and_show_them_and_json_names_them(
     assert "times_are_positive" in err.partition("error: ")[2]
     assert {"cells_have_problems", "times_are_positive"} <= set(found["failed_checks"])
     # the comparison is shown all the same
-    assert {row["variant"] for row in found["accuracy"]} == {"published", "corrected"}
+    assert {row["variant"] for row in found["published_accuracy"]} == {"published", "corrected"}
     comparison = [
         row
         for row in found["published_comparison"]
@@ -97,7 +97,7 @@ def test_checks_that_find_rows_exit_4_and_show_them_and_json_names_them(
     ]
     assert len(comparison) == 40
     assert all(1e14 < row["predicted_flops_per_second_per_gpu"] < 1e15 for row in comparison)
-    assert "tensor_parallel" in {row["grouped_by"] for row in found["accuracy"]}
+    assert "tensor_parallel" in {row["grouped_by"] for row in found["published_accuracy"]}
     assert found["training_time_comparison"]
 
 
@@ -134,7 +134,7 @@ def test_every_published_measurement_has_an_estimate_or_is_refused(
     published = published_steps().filter(pl.col("reference") == MEASUREMENTS)
     groups = {
         group["published_group"]: group
-        for group in comparison["accuracy"]
+        for group in comparison["published_accuracy"]
         if group["reference"] == MEASUREMENTS and group["grouped_by"] == "group"
     }
     assert set(groups) == set(published["published_group"])
@@ -151,7 +151,7 @@ def test_every_published_measurement_has_an_estimate_or_is_refused(
 def test_the_errors_of_a_group_are_those_of_its_rows(comparison: dict[str, Any]) -> None:
     [group] = [
         group
-        for group in comparison["accuracy"]
+        for group in comparison["published_accuracy"]
         if (group["estimator"], group["published_group"]) == ("training_step", "simumax")
     ]
     rows = [r for r in comparison["published_comparison"] if r["published_group"] == "simumax"]
@@ -171,7 +171,7 @@ def test_the_errors_of_a_group_are_those_of_its_rows(comparison: dict[str, Any])
 def test_no_other_constant_fits_a_group_better(comparison: dict[str, Any]) -> None:
     groups = {
         group["published_group"]: group
-        for group in comparison["accuracy"]
+        for group in comparison["published_accuracy"]
         if group["estimator"] == "training_step" and group["reference"] == MEASUREMENTS
     }
     by_group: dict[str, list[float]] = {}

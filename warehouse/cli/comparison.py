@@ -21,7 +21,7 @@ select
     time_median_absolute_relative_error, time_bias, time_max_absolute_relative_error,
     inside_fraction, time_spearman_correlation, constant_time_mean_absolute_relative_error,
     memory_mean_absolute_relative_error
-from accuracy
+from published_accuracy
 where
     grouped_by = 'group'
     and estimator in (select published_estimate.estimator from published_estimate)
@@ -84,7 +84,7 @@ select
     time_max_absolute_relative_error, time_bias, time_mean_absolute_error_beyond_rounding,
     rate_spearman_correlation, baseline_time_mean_absolute_relative_error,
     line_time_mean_absolute_relative_error, rescaled_time_mean_absolute_relative_error
-from accuracy
+from published_accuracy
 where
     num_timed > 0
     and (grouped_by = 'group' or (grouped_by = 'reference' and num_timed_groups > 1))
@@ -114,7 +114,7 @@ select
     accelerator, framework, grouped_by as degree,
     coalesce(tensor_parallel, pipeline_parallel, microbatch_size) as degree_value, estimator,
     variant, num_timed, time_bias, time_mean_absolute_relative_error
-from accuracy
+from published_accuracy
 where degree_value is not null and is_own_framework and not is_own_run and num_timed > 0
 order by accelerator, framework, degree, degree_value, estimator, variant"""
 

@@ -61,7 +61,7 @@ where
 
 _ERROR = """\
 select num_timed as num_rows, time_mean_absolute_relative_error as error
-from accuracy
+from published_accuracy
 where grouped_by = 'reference' and reference = {reference} and estimator = {estimator}"""
 
 _SIZE = "select sum(num_rows)::bigint as num_rows from cell"

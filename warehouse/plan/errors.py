@@ -137,7 +137,7 @@ select
     time_mean_absolute_relative_error,
     time_max_absolute_relative_error,
     time_bias
-from accuracy
+from published_accuracy
 where
     grouped_by = 'program' and num_rows > 0 and not is_own_run
     and {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
