@@ -19,7 +19,7 @@ select
 from published_comparison
 where
     time_relative_error is not null
-    and reference not in (select measurement.reference from measurement)
+    and not is_own_run
     and estimator = $estimator
     and variant = $variant
     and model = $model
