@@ -191,8 +191,8 @@ RESULTS = (
     measure(
         "tensor_comm_seconds",
         "seconds",
-        "Part of the step: collectives inside layers, where configurations of all estimators "
-        "are listed with those of contexts and experts",
+        "Part of the step: collectives inside layers; in view configuration with "
+        "context_comm_seconds and expert_comm_seconds",
     ),
     measure("pipeline_comm_seconds", "seconds", "Part of the step: transfers between stages"),
     measure("bubble_seconds", "seconds", "Part of the step: idle stages of the pipeline"),

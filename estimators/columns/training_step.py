@@ -508,10 +508,15 @@ PARTS = (
     measure(
         "context_comm_seconds",
         "seconds",
-        "Part of the step, and of tensor_comm_seconds where configurations of all "
-        "estimators are listed: exposed keys and values",
+        "Part of the step: exposed keys and values; in view configuration a part of "
+        "tensor_comm_seconds",
     ),
-    measure("expert_comm_seconds", "seconds", "Part of the step: exposed exchange of tokens"),
+    measure(
+        "expert_comm_seconds",
+        "seconds",
+        "Part of the step: exposed exchange of tokens; in view configuration a part of "
+        "tensor_comm_seconds",
+    ),
     measure("accumulation_seconds", "seconds", "Part of the step: adding up gradients"),
     measure("optimizer_seconds", "seconds", "Part of the step: the optimizer"),
     measure("logits_bytes", "bytes", "Logits and loss kept on one GPU"),
