@@ -1,8 +1,8 @@
 -- Runs of the cluster estimator: GPUs, steps and time, with their FLOPs.
 -- Grain: one row per run
 --
--- As published, accumulation divides the GPUs (C11): num_gpus is the nearest whole number, but GPU-
--- hours and times are those of the real number.
+-- As published, accumulation divides the GPUs (C11). num_gpus is the nearest whole number;
+-- num_gpus_for_flops has the real one, and GPU-hours and times are of it.
 select
     unnest(cluster_question(current_cluster_compute)) as question,
 
