@@ -149,7 +149,7 @@ VERSION_1 = Path(__file__).parent / "errors_of_version_1.csv"
 def published_rows(database: Path) -> list[dict[str, Any]]:
     """Return the published steps of tables with open choices, with the estimate and its parts."""
     query = """
-        select * from megatron_comparison
+        select * from published_comparison
         where estimator = 'training_step' and reference <> 'published_measurement'
         order by reference, published_group, num_gpus, published_row
     """

@@ -48,9 +48,9 @@ QUESTIONS = (
         for view in (
             *("configuration_pareto", "strong_scaling", "bottleneck", "strategy_comparison"),
             *("system_comparison", "what_would_fit", "near_optimal", "estimator_disagreement"),
-            *("erratum_effect", "hardware_sensitivity", "training_cost", "megatron_comparison"),
-            *("megatron_layout_rank", "measurement_comparison", "estimator_accuracy"),
-            *("accuracy_by_degree", "training_time_comparison", "estimated_run"),
+            *("erratum_effect", "hardware_sensitivity", "training_cost", "published_comparison"),
+            *("megatron_layout_rank", "measurement_comparison", "published_accuracy"),
+            *("training_time_comparison", "estimated_run"),
         )
     ),
     *(

@@ -389,6 +389,24 @@ coalesce(
     memory_bytes
 );
 
+-- Mean of values, added in order: its last digits do not depend on the threads of a query.
+-- Example: select mean_in_order(time_relative_error) as bias from published_comparison
+create or replace macro mean_in_order(error) as
+avg(error order by error);
+
+-- Mean size of errors, added in order.
+-- Example: select mean_size(time_relative_error) as mean_error from published_comparison
+create or replace macro mean_size(error) as
+avg(abs(error) order by abs(error));
+
+-- Correlation of two ranks; NULL where all values are equal or there is one.
+-- Example: select rank_correlation(year, num_gpus) as correlation from published_training_runs
+create or replace macro rank_correlation(predicted_rank, published_rank) as
+nullif(
+    corr(predicted_rank, published_rank order by predicted_rank, published_rank),
+    cast('nan' as double)
+);
+
 -- Tail of the normal distribution over its density, of 1 / (1 + 0.2316419 standard deviations).
 -- Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.2.17.
 -- Example: select normal_tail_ratio(0.5) as ratio

@@ -117,7 +117,7 @@ def test_a_sql_file_begins_with_what_it_is() -> None:
     wrong = []
     for path in SQL_FILES.values():
         what, grain, *_ = path.read_text(encoding="utf-8").splitlines()
-        if not re.fullmatch(r"-- [A-Z].*\.", what):
+        if not re.fullmatch(r"-- (deprecated: use |[A-Z]).*\.", what):
             wrong.append((path.name, what))
         if path.parent != SQL / "checks" and not re.fullmatch(r"-- Grain: one row .+", grain):
             wrong.append((path.name, grain))

@@ -188,7 +188,12 @@ RESULTS = (
     positive("high_step_seconds", "seconds", "Slow end of the interval of the step, nine in ten"),
     measure("compute_seconds", "seconds", "Part of the step: arithmetic and launches"),
     measure("memory_seconds", "seconds", "Part of the step: memory traffic beyond arithmetic"),
-    measure("tensor_comm_seconds", "seconds", "Part of the step: collectives inside layers"),
+    measure(
+        "tensor_comm_seconds",
+        "seconds",
+        "Part of the step: collectives inside layers; in view configuration with "
+        "context_comm_seconds and expert_comm_seconds",
+    ),
     measure("pipeline_comm_seconds", "seconds", "Part of the step: transfers between stages"),
     measure("bubble_seconds", "seconds", "Part of the step: idle stages of the pipeline"),
     measure("data_comm_seconds", "seconds", "Part of the step: exposed data-parallel traffic"),

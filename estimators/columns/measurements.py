@@ -99,4 +99,4 @@ GROUP_ERRORS = (
         shown_as=SHARE,
     ),
 )
-"""Errors of a group of measurements: view accuracy_by_group."""
+"""Errors of a group of measurements: view published_accuracy."""

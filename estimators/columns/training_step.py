@@ -505,8 +505,18 @@ PARTS = (
         "recompute_seconds", "seconds", "Part of the step: recomputation for the backward pass"
     ),
     measure("host_seconds", "seconds", "Part of the step: waiting for launches"),
-    measure("context_comm_seconds", "seconds", "Part of the step: exposed keys and values"),
-    measure("expert_comm_seconds", "seconds", "Part of the step: exposed exchange of tokens"),
+    measure(
+        "context_comm_seconds",
+        "seconds",
+        "Part of the step: exposed keys and values; in view configuration a part of "
+        "tensor_comm_seconds",
+    ),
+    measure(
+        "expert_comm_seconds",
+        "seconds",
+        "Part of the step: exposed exchange of tokens; in view configuration a part of "
+        "tensor_comm_seconds",
+    ),
     measure("accumulation_seconds", "seconds", "Part of the step: adding up gradients"),
     measure("optimizer_seconds", "seconds", "Part of the step: the optimizer"),
     measure("logits_bytes", "bytes", "Logits and loss kept on one GPU"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from estimators.columns.column import (
     MEGATRON,
     Column,
@@ -108,6 +110,10 @@ VIEWS = (
         "published_group",
         "Group of comparable rows of one reference; `all` where there is only one group",
     ),
+    text("printed_model", "Name of the model as the source prints it, where `model` has no key"),
+    Column(
+        "is_own_run", "bool", "", "Whether it is a run that `measure` stored, not a published one"
+    ),
     Column(
         "is_own_framework",
         "bool",
@@ -140,6 +146,11 @@ VIEWS = (
     signed(
         "error_beyond_rounding",
         "relative_error; 0 where rounding explains it",
+        ERROR_BEYOND_ROUNDING,
+    ),
+    signed(
+        "time_error_beyond_rounding",
+        "time_relative_error; 0 where rounding explains it",
         ERROR_BEYOND_ROUNDING,
     ),
     count("num_choices", "Evaluated choices that the publication does not state"),
@@ -188,9 +199,15 @@ VIEWS = (
         shown_as=ERROR_SIZE,
     ),
     signed("time_bias", "Mean relative error of time; negative where too fast", BIAS),
+    measure(
+        "time_mean_absolute_error_beyond_rounding",
+        "",
+        "Mean size of time_error_beyond_rounding",
+        shown_as=ERROR_SIZE_BEYOND_ROUNDING,
+    ),
     *(
         measure(
-            f"{name}_{size}_absolute_relative_error",
+            f"{name}_{of}{size}_absolute_relative_error",
             "",
             f"The same of {meaning}",
             shown_as=ERROR_SIZE,
@@ -199,11 +216,18 @@ VIEWS = (
             ("line", "a line in ln(hidden_size) through the other rows"),
             ("rescaled", "the predictions times a factor fitted on the other rows"),
         )
-        for size in ("mean", "max")
+        for of, size in (*product(("", "rate_"), ("mean", "max")), ("time_", "mean"))
     ),
     signed("spearman_correlation", "Rank correlation of predicted and published", RANK_CORRELATION),
+    measure(
+        "baseline_time_mean_absolute_relative_error",
+        "",
+        "Mean size of the errors of time of the baseline, the mean of other rows",
+        shown_as=ERROR_SIZE,
+    ),
     *(
-        signed(f"baseline_{name}", f"{name} of the baseline, the mean of other rows", form)
+        signed(f"baseline_{of}{name}", f"{name} of the baseline, the mean of other rows", form)
+        for of in ("", "rate_")
         for name, form in (
             ("mean_absolute_relative_error", ERROR_SIZE),
             ("max_absolute_relative_error", ERROR_SIZE),
@@ -211,6 +235,32 @@ VIEWS = (
             ("spearman_correlation", RANK_CORRELATION),
         )
     ),
+    *(
+        signed(f"rate_{name}", f"{meaning}; positive where estimates are too fast", form)
+        for name, meaning, form in (
+            ("error", "Predicted over published rate, less one", ERROR),
+            ("mean_absolute_relative_error", "Mean size of the errors of the rate", ERROR_SIZE),
+            ("max_absolute_relative_error", "Largest size of the errors of the rate", ERROR_SIZE),
+            ("bias", "Mean error of the rate", BIAS),
+            (
+                "mean_absolute_error_beyond_rounding",
+                "Mean size of the errors of the rate beyond rounding",
+                ERROR_SIZE_BEYOND_ROUNDING,
+            ),
+        )
+    ),
+    signed(
+        "rate_spearman_correlation",
+        "Rank correlation of predicted and published rates",
+        RANK_CORRELATION,
+    ),
+    text(
+        "grouped_by",
+        "Columns that the steps of a row share",
+        *("group", "reference", "program"),
+        *("tensor_parallel", "pipeline_parallel", "microbatch_size"),
+    ),
+    count("num_timed_groups", "Groups of the reference with a published time and an estimate"),
     measure(
         "speedup_of_best",
         "",

@@ -48,7 +48,8 @@ run as (
         problem.accelerator,
         problem.seq_len,
         coalesce(
-            problem.num_gpus, cast(problem.num_clusters as double) * problem.gpus_per_cluster
+            problem.num_gpus,
+            try_cast(cast(problem.num_clusters as bigint) * problem.gpus_per_cluster as integer)
         ) as num_gpus,
         cast(problem.global_batch_size as double) * problem.seq_len as global_batch_tokens,
         best_of_cell.best.step_seconds,

@@ -1,5 +1,6 @@
--- Published and measured steps of all tables, with the layout of each.
+-- Published steps of all tables, with the layout of each.
 -- Grain: one row per published measurement
+-- Kept: reference
 --
 -- A microbatch or an interleaving that was not published is NULL. Assumed where the tables say
 -- nothing: feed-forward layers four times as wide as the model; for the training times, pipelines
@@ -8,11 +9,12 @@
 -- no recomputation. Rows of programs that the estimators do not model are evaluated with the
 -- constants of the nearest program: is_own_framework is false. Rates are FLOP/s as Megatron counts
 -- them: full recomputation included, selective recomputation not, attention over the whole square.
--- A team's own measurements of mixtures of experts and in 8 bits are left out; view
--- measurement_comparison has their times. Table published_measurement has both. Its rows take the
--- inputs that their sources name, and a name of table model where no shape is given. There a NULL
--- ZeRO stage, sequence parallelism, attention, precision, rate or constant is the default of the
--- program or of the accelerator. A run without a published time has its memory, or did not fit.
+-- Rows of table published_measurement take the inputs that their sources name, and a name of table
+-- model where no shape is given. There a NULL ZeRO stage, sequence parallelism, attention,
+-- precision, rate or constant is the default of the program or of the accelerator. A run without a
+-- published time has its memory, or did not fit. model is the key of table model that has the same
+-- shape and vocabulary, else the name that the source prints. View compared_step adds a team's own
+-- runs.
 with head_count as (
     select distinct
         hidden_size,
@@ -157,7 +159,7 @@ measured as (
         'published_measurement' as reference,
         published.published_row,
         published.published_group,
-        published.model,
+        coalesce(published.model, published.printed_model) as model,
         coalesce(published.num_layers, model.num_layers) as num_layers,
         coalesce(published.hidden_size, model.hidden_size) as hidden_size,
         coalesce(
@@ -234,35 +236,13 @@ measured as (
         0.0 as published_rounding
     from published_measurement as published
     left join model on published.model = model.model
-    -- own measurements count like published ones
-    union all by name
-    select
-        reference,
-        measured_row as published_row,
-        'all' as published_group,
-        unnest(published_case(measurement)) as published_case,
-        ffn_hidden_size,
-        uses_glu,
-        num_kv_heads,
-        nvlink_size,
-        context_parallel,
-        virtual_pipeline,
-        microbatch_size,
-        activation_recompute,
-        uses_sequence_parallel,
-        zero_stage,
-        framework,
-        attention,
-        true as is_own_framework,
-        measured_step_seconds as step_seconds,
-        0.0 as published_rounding
-    from measurement
-    where num_experts = 1 and precision not in ('fp8', 'fp4')
 ),
 
 counted as (
     select
-        measured.* exclude (accelerator, nvlink_size),
+        measured.* exclude (model, accelerator, nvlink_size),
+        -- a name of table model remains: models of one shape may differ in more
+        coalesce(named.model, same_shape.model, measured.model) as model,
         coalesce(accelerator_alias.accelerator, measured.accelerator) as accelerator,
         coalesce(measured.nvlink_size, accelerator.gpus_per_node) as nvlink_size,
         accelerator.bf16_flops_per_second,
@@ -358,6 +338,17 @@ counted as (
         on
             coalesce(accelerator_alias.accelerator, measured.accelerator)
             = accelerator.accelerator
+    left join model as named on measured.model = named.model
+    left join model as same_shape
+        on
+            measured.num_layers = same_shape.num_layers
+            and measured.hidden_size = same_shape.hidden_size
+            and measured.ffn_hidden_size = same_shape.ffn_hidden_size
+            and measured.uses_glu = same_shape.uses_glu
+            and measured.num_heads = same_shape.num_heads
+            and measured.num_kv_heads = same_shape.num_kv_heads
+            and measured.vocab_size = same_shape.vocab_size
+            and coalesce(measured.num_experts, 1) = coalesce(same_shape.num_experts, 1)
 )
 
 select

@@ -5,7 +5,6 @@
 -- accelerator was named. training_cost has the prices of the reference tables.
 select
     *,
-    num_gpus * training_seconds / 3600 as gpu_hours,
     gpu_hours * usd_per_gpu_hour as cost_usd,
     case
         when usd_per_gpu_hour is null

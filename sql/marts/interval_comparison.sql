@@ -7,39 +7,32 @@
 -- better. Rows of one model, accelerator, program and number format share their causes of error:
 -- they are one cluster.
 select
-    comparison.reference,
-    comparison.published_row,
-    comparison.published_group,
-    comparison.estimator,
-    comparison.estimator_version,
-    comparison.variant,
-    concat_ws(
-        ', ',
-        coalesce(comparison.model, problem.num_layers || ' layers of ' || problem.hidden_size),
-        comparison.accelerator,
-        comparison.framework,
-        comparison.precision
-    ) as error_cluster,
-    comparison.published_step_seconds,
-    comparison.step_seconds,
-    comparison.low_step_seconds,
-    comparison.high_step_seconds,
-    comparison.is_inside_interval,
-    ln(comparison.published_step_seconds / comparison.step_seconds)
+    reference,
+    published_row,
+    published_group,
+    estimator,
+    estimator_version,
+    variant,
+    concat_ws(', ', model, accelerator, framework, precision) as error_cluster,
+    published_step_seconds,
+    step_seconds,
+    low_step_seconds,
+    high_step_seconds,
+    is_inside_interval,
+    ln(published_step_seconds / step_seconds)
     / case
-        when comparison.published_step_seconds < comparison.step_seconds
-            then ln(comparison.step_seconds / comparison.low_step_seconds)
-        else ln(comparison.high_step_seconds / comparison.step_seconds)
+        when published_step_seconds < step_seconds
+            then ln(step_seconds / low_step_seconds)
+        else ln(high_step_seconds / step_seconds)
     end as interval_place,
-    comparison.high_step_seconds / comparison.low_step_seconds - 1 as interval_width,
-    ln(comparison.high_step_seconds / comparison.low_step_seconds)
+    high_step_seconds / low_step_seconds - 1 as interval_width,
+    ln(high_step_seconds / low_step_seconds)
     + 20 * greatest(
-        ln(comparison.low_step_seconds / comparison.published_step_seconds),
-        ln(comparison.published_step_seconds / comparison.high_step_seconds),
+        ln(low_step_seconds / published_step_seconds),
+        ln(published_step_seconds / high_step_seconds),
         0
     ) as interval_score
-from megatron_comparison as comparison
-inner join problem on comparison.problem_id = problem.problem_id
+from published_comparison
 where
-    comparison.published_step_seconds is not null
-    and comparison.low_step_seconds is not null
+    published_step_seconds is not null
+    and low_step_seconds is not null

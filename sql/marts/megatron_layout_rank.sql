@@ -16,7 +16,7 @@ with published as materialized (
         activation_recompute,
         step_seconds,
         fits_memory
-    from megatron_comparison
+    from published_comparison
     -- without layouts there is nothing to rank; the measured ones were evaluated, not searched
     where data_parallel is not null and reference <> 'published_measurement'
 ),

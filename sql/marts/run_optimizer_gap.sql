@@ -62,7 +62,7 @@ rule as (
     select
         conditions,
         tie_rule,
-        max(num_gpus) as end_num_gpus
+        max(path_num_gpus) as end_num_gpus
     from path
     group by conditions, tie_rule
 )
@@ -85,7 +85,7 @@ select
     best_up_to.best.num_microbatches as best_num_microbatches,
     path.training_seconds as path_training_seconds,
     path.utilization as path_utilization,
-    path.num_gpus as path_num_gpus,
+    path.path_num_gpus,
     path.pipeline_parallel as path_pipeline_parallel,
     path.data_parallel as path_data_parallel,
     path.tensor_parallel as path_tensor_parallel,
@@ -98,5 +98,5 @@ asof inner join path
     on
         best_up_to.conditions = path.conditions
         and rule.tie_rule = path.tie_rule
-        and best_up_to.num_gpus >= path.num_gpus
+        and best_up_to.num_gpus >= path.path_num_gpus
 where best_up_to.num_gpus <= rule.end_num_gpus

@@ -4,25 +4,25 @@
 -- Where the published time was computed from a measured rate, as in table 2 of arXiv 2104.04473,
 -- this adds nothing to the comparison of steps: neither contains interruptions of the run.
 select
-    megatron_comparison.reference,
-    megatron_comparison.published_row,
-    megatron_comparison.published_group,
-    megatron_comparison.is_own_framework,
-    megatron_comparison.estimator,
-    megatron_comparison.variant,
-    megatron_comparison.num_gpus,
+    published_comparison.reference,
+    published_comparison.published_row,
+    published_comparison.published_group,
+    published_comparison.is_own_framework,
+    published_comparison.estimator,
+    published_comparison.variant,
+    published_comparison.num_gpus,
     published_step.dataset_tokens,
     published_step.dataset_tokens
     / (cast(published_step.global_batch_size as double) * published_step.seq_len) as num_steps,
     published_step.published_training_seconds,
-    num_steps * megatron_comparison.published_step_seconds as measured_training_seconds,
-    num_steps * megatron_comparison.step_seconds as training_seconds,
+    num_steps * published_comparison.published_step_seconds as measured_training_seconds,
+    num_steps * published_comparison.step_seconds as training_seconds,
     training_seconds / published_step.published_training_seconds - 1 as time_relative_error
-from megatron_comparison
+from published_comparison
 inner join published_step
     on
-        megatron_comparison.reference = published_step.reference
-        and megatron_comparison.published_row = published_step.published_row
+        published_comparison.reference = published_step.reference
+        and published_comparison.published_row = published_step.published_row
 where
     published_step.published_training_seconds is not null
     and published_step.dataset_tokens is not null

@@ -1,4 +1,4 @@
--- A team's runs that estimator_accuracy leaves out, with the reason.
+-- A team's runs that published_accuracy leaves out, with the reason.
 -- Grain: one row per name of the runs and run
 with constants as (
     select
@@ -29,7 +29,7 @@ from measurement
 inner join problem on measurement.problem_id = problem.problem_id
 left join accelerator on measurement.accelerator = accelerator.accelerator
 left join constants on measurement.problem_id = constants.problem_id
-anti join megatron_comparison as compared
+anti join published_comparison as compared
     on
         measurement.reference = compared.reference
         and measurement.measured_row = compared.published_row

@@ -16,10 +16,10 @@ select
     low_step_seconds / published_step_seconds - 1 as low_relative_error,
     high_step_seconds / published_step_seconds - 1 as high_relative_error,
     is_inside_interval
-from megatron_comparison
+from published_comparison
 where
     time_relative_error is not null
-    and reference not in (select measurement.reference from measurement)
+    and not is_own_run
     and estimator = $estimator
     and variant = $variant
     and model = $model

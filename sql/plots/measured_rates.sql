@@ -12,10 +12,10 @@ select
     accelerator,
     in_tflops(published_flops_per_second_per_gpu) as measured_tflops,
     in_tflops(predicted_flops_per_second_per_gpu) as predicted_tflops,
-    relative_error
-from megatron_comparison
+    predicted_tflops / measured_tflops - 1 as rate_error
+from published_comparison
 where
-    relative_error is not null
+    time_relative_error is not null
     and estimator = $estimator
     and variant = $variant
     and model = $model

@@ -21,7 +21,7 @@ select
     pipeline_comm_seconds,
     data_comm_seconds,
     bubble_seconds
-from megatron_comparison
+from published_comparison
 where
     published_step_seconds is not null
     and gemm_seconds is not null

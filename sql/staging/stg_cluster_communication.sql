@@ -25,7 +25,7 @@ select
     -- run
     usd_per_gpu_hour,
     goodput,
-    num_gpus,
+    try_cast(num_gpus as integer) as num_gpus,
     num_steps,
     step_seconds,
     training_seconds,

@@ -1,5 +1,8 @@
 -- Runs of the cluster estimator: GPUs, steps and time, with their FLOPs.
 -- Grain: one row per run
+--
+-- As published, accumulation divides the GPUs (C11). num_gpus is the nearest whole number;
+-- num_gpus_for_flops has the real one, and GPU-hours and times are of it.
 select
     unnest(cluster_question(current_cluster_compute)) as question,
 
@@ -17,8 +20,9 @@ select
     step_flops / (peak_flops_per_second * mfu * target_step_seconds) as num_gpus_unrounded,
     num_gpus_for_flops,
     num_gpus_for_memory,
-    num_gpus,
+    try_cast(num_gpus as integer) as num_gpus,
     num_gpus >= num_gpus_for_memory as fits_memory,
     step_seconds,
-    training_seconds
+    training_seconds,
+    num_gpus * training_seconds / 3600 as gpu_hours
 from current_cluster_compute

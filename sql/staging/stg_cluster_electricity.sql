@@ -11,7 +11,7 @@ select
 
     -- run
     goodput,
-    num_gpus,
+    try_cast(num_gpus as integer) as num_gpus,
     num_steps,
     step_seconds,
     training_seconds,

@@ -1,12 +1,15 @@
 -- Steps of greedy paths, with time and utilization.
 -- Grain: one row per step of a path
+--
+-- The degrees of a path are real numbers, and so is their product path_num_gpus; num_gpus is the
+-- nearest whole number.
 with timed as (
     select
         * exclude (num_gpus),
         pipeline_parallel
         * data_parallel
         * tensor_parallel
-        * tensor_parallel_external as num_gpus,
+        * tensor_parallel_external as path_num_gpus,
         optimizer_training_seconds(training_flops, step_seconds) as training_seconds
     from current_run_optimizer_path
 )
@@ -35,9 +38,10 @@ select
     tensor_parallel,
     tensor_parallel_external,
     num_microbatches,
-    num_gpus,
+    try_cast(path_num_gpus as integer) as num_gpus,
+    path_num_gpus,
     step_seconds,
     training_seconds,
     training_flops
-    / (training_seconds * num_gpus * flops_8bit_per_second / bytes_per_element) as utilization
+    / (training_seconds * path_num_gpus * flops_8bit_per_second / bytes_per_element) as utilization
 from timed

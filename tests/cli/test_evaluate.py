@@ -311,7 +311,7 @@ def test_rows_are_stored_once_and_joined_with_what_was_published(evaluate: Comma
             " order by num_gpus"
         ).fetchall()
         compared = connection.execute(
-            "select count(*) from megatron_comparison group by variant"
+            "select count(*) from published_comparison group by variant"
         ).fetchall()
     assert stored == [("corrected", 10, 10), ("published", 10, 10)]
     assert studies == [

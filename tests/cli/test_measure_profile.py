@@ -66,7 +66,7 @@ def test_a_run_is_estimated_with_published_constants_and_with_those_of_the_profi
     assert both[1]["step_seconds"] == pytest.approx(shown.get("results", shown)["step_seconds"])
     assert both[1]["step_seconds"] > 1.05 * plain["step_seconds"]
     assert "estimated in 2 cells, 1 of them new" in err
-    assert "not in estimator_accuracy" not in err  # its estimate with published constants counts
+    assert "not in published_accuracy" not in err  # its estimate with published constants counts
 
 
 def test_a_run_that_names_its_profile_keeps_it(measured: Any) -> None:

@@ -156,7 +156,7 @@ def test_other_columns_are_reported_and_not_read(measured: Command) -> None:
     assert code == 0, err
     assert "warning: " in err
     assert "runs.csv: not read: `cluster`, `mfu`, `notes`\n" in err
-    assert "not in estimator_accuracy" not in err
+    assert "not in published_accuracy" not in err
 
 
 def test_a_number_beyond_all_bounds_is_refused_without_a_warning_of_a_library(
@@ -178,8 +178,8 @@ def test_a_run_on_any_accelerator_counts_in_the_accuracy(
     rows = [f"{name},gpt3_1.3B,{name},8,64,1.5,30e9\n" for name in accelerators]
     code, _, err = measured(HEAD + "".join(rows))
     assert code == 0, err
-    assert "not in estimator_accuracy" not in err
-    query = "select num_rows from estimator_accuracy where reference = 'runs'"
+    assert "not in published_accuracy" not in err
+    query = "select num_rows from published_accuracy where grouped_by = 'group'"
     out = warehouse("sql", query, "--format", "csv", "--db", database)[1]
     assert out.split() == ["num_rows", "5"]
 
@@ -203,15 +203,15 @@ def test_every_run_that_does_not_count_has_a_reason(
     code, _, err = measured(head + "".join(f"{name},{row}\n" for name, row in rows.items()))
     assert code == 0, err
     said = dict(
-        line.removeprefix("not in estimator_accuracy: ").split(": ", 1)
+        line.removeprefix("not in published_accuracy: ").split(": ", 1)
         for line in err.splitlines()
-        if line.startswith("not in estimator_accuracy: ")
+        if line.startswith("not in published_accuracy: ")
     )
     assert said == {
         "eight, sparse": "rates are counted and compared of dense models in 16 bits",
         "tuned": "it has its own gemm_efficiency, nvlink_size",
         "shape": "without `vocab_size` the FLOPs of the output layer are not known",
     }
-    query = "select published_row from megatron_comparison where reference = 'runs'"
+    query = "select published_row from published_comparison where reference = 'runs'"
     out = warehouse("sql", query, "--format", "csv", "--db", database)[1]
     assert out.split() == ["published_row", "counts"]

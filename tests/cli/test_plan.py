@@ -279,7 +279,10 @@ def test_a_table_that_is_stored_in_part_is_evaluated_whole(
     study.write_text(text)
     assert warehouse("sweep", study, "--db", planned_database)[0] == 0
     with duckdb.connect(str(planned_database), read_only=True) as connection:
-        query = "select num_rows from estimator_accuracy where estimator = 'training_step'"
+        query = (
+            "select num_timed from published_accuracy "
+            "where grouped_by = 'reference' and estimator = 'training_step'"
+        )
         assert connection.execute(query).fetchall() == [(1,)]
     errors = errors_of(planned_database).steps
     [line] = [e for e in errors if e["reference"] == "published_megatron_recompute"]

@@ -492,7 +492,7 @@ def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
     now = by_group(planned[1])
     assert warehouse("sweep", "training_step_published", "--db", database)[0] == 0
     found = plan(*GPUS)
-    assert "published_error" in found["queries"]["accuracy"]
+    assert "from published_accuracy" in found["queries"]["accuracy"]
     stored = by_group(found)
     assert now.keys() == stored.keys()
     assert {line["is_stored"] for line in now.values()} == {False}

@@ -74,7 +74,7 @@ def test_the_published_run_follows_with_its_error(
 ) -> None:
     with duckdb.connect(str(quickstart.database), read_only=True) as connection:
         [(measured, predicted)] = connection.execute(
-            "select published_step_seconds, step_seconds from megatron_comparison where"
+            "select published_step_seconds, step_seconds from published_comparison where"
             " reference = 'published_megatron_scaling' and estimator = 'training_step'"
             " and published_row = '1.7B'"
         ).fetchall()

@@ -89,15 +89,15 @@ def test_checks_that_find_rows_exit_4_and_show_them_and_json_names_them(
     assert "times_are_positive" in err.partition("error: ")[2]
     assert {"cells_have_problems", "times_are_positive"} <= set(found["failed_checks"])
     # the comparison is shown all the same
-    assert {row["variant"] for row in found["estimator_accuracy"]} == {"published", "corrected"}
+    assert {row["variant"] for row in found["published_accuracy"]} == {"published", "corrected"}
     comparison = [
         row
-        for row in found["megatron_comparison"]
+        for row in found["published_comparison"]
         if row["reference"] == "published_megatron_scaling"
     ]
     assert len(comparison) == 40
     assert all(1e14 < row["predicted_flops_per_second_per_gpu"] < 1e15 for row in comparison)
-    assert found["accuracy_by_degree"]
+    assert "tensor_parallel" in {row["grouped_by"] for row in found["published_accuracy"]}
     assert found["training_time_comparison"]
 
 
@@ -116,7 +116,7 @@ def test_every_published_step_has_an_estimate_from_first_principles(
 ) -> None:
     rows = [
         row
-        for row in comparison["megatron_comparison"]
+        for row in comparison["published_comparison"]
         if row["estimator"] == "training_step" and row["reference"] != MEASUREMENTS
     ]
     counts = dict.fromkeys(PUBLISHED_ROWS, 0)
@@ -134,11 +134,11 @@ def test_every_published_measurement_has_an_estimate_or_is_refused(
     published = published_steps().filter(pl.col("reference") == MEASUREMENTS)
     groups = {
         group["published_group"]: group
-        for group in comparison["accuracy_by_group"]
-        if group["reference"] == MEASUREMENTS
+        for group in comparison["published_accuracy"]
+        if group["reference"] == MEASUREMENTS and group["grouped_by"] == "group"
     }
     assert set(groups) == set(published["published_group"])
-    rows = [row for row in comparison["megatron_comparison"] if row["reference"] == MEASUREMENTS]
+    rows = [row for row in comparison["published_comparison"] if row["reference"] == MEASUREMENTS]
     assert len({row["published_row"] for row in rows}) == len(rows)
     refused = sum(group["num_refused"] for group in groups.values())
     assert len(rows) + refused == published.height
@@ -151,10 +151,10 @@ def test_every_published_measurement_has_an_estimate_or_is_refused(
 def test_the_errors_of_a_group_are_those_of_its_rows(comparison: dict[str, Any]) -> None:
     [group] = [
         group
-        for group in comparison["accuracy_by_group"]
+        for group in comparison["published_accuracy"]
         if (group["estimator"], group["published_group"]) == ("training_step", "simumax")
     ]
-    rows = [r for r in comparison["megatron_comparison"] if r["published_group"] == "simumax"]
+    rows = [r for r in comparison["published_comparison"] if r["published_group"] == "simumax"]
     times = [row["step_seconds"] / row["published_step_seconds"] - 1 for row in rows]
     # SimuMax reports the memory of tensors
     assert {row["measured_memory_kind"] for row in rows} == {"allocated"}
@@ -171,11 +171,11 @@ def test_the_errors_of_a_group_are_those_of_its_rows(comparison: dict[str, Any])
 def test_no_other_constant_fits_a_group_better(comparison: dict[str, Any]) -> None:
     groups = {
         group["published_group"]: group
-        for group in comparison["accuracy_by_group"]
+        for group in comparison["published_accuracy"]
         if group["estimator"] == "training_step" and group["reference"] == MEASUREMENTS
     }
     by_group: dict[str, list[float]] = {}
-    for row in comparison["megatron_comparison"]:
+    for row in comparison["published_comparison"]:
         if row["reference"] == MEASUREMENTS and row["published_mfu"] is not None:
             by_group.setdefault(row["published_group"], []).append(row["published_mfu"])
     assert len(by_group) > 10
@@ -224,14 +224,14 @@ def test_the_parts_of_a_compared_step_add_up_to_it(comparison: dict[str, Any]) -
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
         *("bubble_seconds", "data_comm_seconds"),
     )
-    for row in comparison["megatron_comparison"]:
+    for row in comparison["published_comparison"]:
         if row["estimator"] == "training_step":
             assert sum(row[part] for part in parts) == pytest.approx(row["step_seconds"], rel=1e-9)
 
 
 @pytest.mark.long
 def test_choices_left_open_are_reported_with_their_range(comparison: dict[str, Any]) -> None:
-    rows = comparison["megatron_comparison"]
+    rows = comparison["published_comparison"]
     open_ones = [row for row in rows if row["num_choices"] > 1]
     assert {row["reference"] for row in open_ones} == {
         *("published_megatron_h100_scaling", "published_megatron_training_time"),
@@ -262,10 +262,10 @@ def test_another_constant_or_rate_takes_no_part(
     assert (code, "2 rows" in err) == (0, True), err
     key = ("reference", "published_row", "estimator", "variant", "step_seconds")
     with duckdb.connect(str(swept), read_only=True) as connection:
-        query = f"select {', '.join(key)} from megatron_comparison"
+        query = f"select {', '.join(key)} from published_comparison"
         compared = connection.execute(query).fetchall()
     assert set(compared) == {
-        tuple(row[name] for name in key) for row in comparison["megatron_comparison"]
+        tuple(row[name] for name in key) for row in comparison["published_comparison"]
     }
 
 
@@ -279,7 +279,7 @@ def test_whole_runs_at_published_rates_agree_within_rounding_and_predict_nothing
     assert all(row["is_within_rounding"] for row in runs)
     # all but 4 steps with selective recomputation, 3 of Nemotron-4 and 2 of Llama 3
     rows = [
-        row for row in comparison["megatron_comparison"] if row["estimator"] == "megatron_flops"
+        row for row in comparison["published_comparison"] if row["estimator"] == "megatron_flops"
     ]
     assert len({(row["reference"], row["published_row"]) for row in rows}) == len(rows) == 39
     # at the peak rate: no step is measured faster than its lower bound
@@ -335,7 +335,7 @@ def test_a_plan_counts_the_steps_in_their_intervals_as_the_view_does(
         ).fetchall()
         # without the choices that nobody published, five intervals fewer have their steps
         widened = connection.execute(
-            "select count(*) from megatron_comparison "
+            "select count(*) from published_comparison "
             "where estimator = ? and num_choices > 1 and is_inside_interval",
             [estimator.name],
         ).fetchone()
@@ -350,7 +350,7 @@ def test_every_timed_measurement_that_is_estimated_has_an_interval(
 ) -> None:
     timed = [
         row
-        for row in comparison["megatron_comparison"]
+        for row in comparison["published_comparison"]
         if row["estimator"] == "training_step" and row["published_step_seconds"] is not None
     ]
     assert sum(group["num_rows"] for group in comparison["interval_coverage"]) == len(timed)

@@ -29,7 +29,7 @@ def examples(quickstart: Quickstart) -> list[str]:
 def test_views_need_no_use(quickstart: Quickstart) -> None:
     with duckdb.connect() as connection:
         connection.execute(f"attach '{quickstart.database}' as wh (read_only)")
-        for view in ("configuration_rank", "training_cost", "megatron_comparison"):
+        for view in ("configuration_rank", "training_cost", "published_comparison"):
             assert connection.execute(f"from wh.{view} limit 1").fetchall()
 
 

@@ -16,7 +16,7 @@ from warehouse.database.connection import open_for_read, open_for_write
 
 NUM_CELLS, CELL_ROWS = 300, 2000
 MARTS = {
-    "megatron_layout_rank": ("megatron_comparison", "megatron_layout_rank", "estimator_accuracy"),
+    "megatron_layout_rank": ("published_comparison", "megatron_layout_rank", "published_accuracy"),
     "measurement_comparison": ("measurement_comparison",),
     "estimator_disagreement": ("estimator_disagreement",),
     "training_time_at_published_rate": ("training_time_at_published_rate",),

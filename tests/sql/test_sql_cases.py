@@ -2,7 +2,8 @@
 
 A case is a directory of this one, named after the view or check: a CSV for each table to fill,
 `expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
-arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Each further call of
+arithmetic where it is not obvious; `arguments.txt` has those of a table macro, and `tables.txt`
+names the case whose tables are filled, where it is another. Each further call of
 a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. Tables without
 a CSV are as in a new warehouse. Cells are completed as by a command that stores them, unless the
 case has that itself: marks of those in force, their leading rows, their best layouts. A new case
@@ -101,7 +102,8 @@ def query_of(name: str) -> str:
 def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str]:
     """Return the SQL that fills the tables of case `name`, and the query of its expected rows."""
     view = parts(name)[0]
-    paths = sorted((CASES / view).glob("*.csv"))
+    named = CASES / view / "tables.txt"
+    paths = sorted((CASES / (named.read_text().strip() if named.exists() else view)).glob("*.csv"))
     tables = [path for path in paths if not path.stem.startswith("expected")]
     filled = "".join(filling(connection, path.stem, path) for path in tables)
     given = {path.stem: read(path)[0] for path in tables}

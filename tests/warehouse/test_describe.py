@@ -300,7 +300,7 @@ def test_where_a_column_occurs_with_its_types(described: Description) -> None:
     assert thing is None
     types = {use.thing.name: use.type for use in uses}
     assert types["configuration"] == "INTEGER"
-    assert types["estimated_run"] == "DOUBLE"
+    assert types["cluster_compute_row"] == "DOUBLE"
     assert group_of("num_gpus") == "Problem"
     assert group_of("no_such_column") == ""
 

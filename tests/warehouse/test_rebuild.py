@@ -117,7 +117,7 @@ def test_every_fact_comes_back_to_the_last_bit_where_the_file_is_gone(
 
 VIEWS = (
     *("configuration_rank", "configuration_pareto", "best_of_problem", "strong_scaling"),
-    *("megatron_comparison", "measurement_comparison", "uncompared_measurement", "study_progress"),
+    *("published_comparison", "measurement_comparison", "uncompared_measurement", "study_progress"),
 )
 """Views over all kinds of facts. Every view is compared by `make faults`."""
 

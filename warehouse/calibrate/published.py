@@ -22,7 +22,6 @@ from warehouse.database.cached import cached
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.lineage import names_in
 from warehouse.database.reference import read_table, reference_files, store_table
-from warehouse.database.tables import MEASUREMENT_TABLE, create_statement
 from warehouse.errors import InputError
 from warehouse.evaluate.csv_parquet import SUFFIXES, check_source, read_configs
 from warehouse.evaluate.frames import stripped, wrong_types
@@ -97,9 +96,10 @@ def published_reference(name: str) -> Reference:
 def published_steps() -> pl.DataFrame:
     """Return view `published_step` of the packaged reference tables, without a database.
 
-    Column `model` is that of table `model` where the reference has such names: recipes differ by
-    it. In other references it is a name within the publication, and left out. Tables with the same
-    shape give whether embedding and output layer share their weights (`ties_embedding`).
+    Column `model` is that of table `published_measurement`, where the shape is that of a name in
+    table `model`: recipes differ by it. Elsewhere the steps have a shape, and it is left out.
+    Tables with the same shape give whether embedding and output layer share their weights
+    (`ties_embedding`).
     """
     sql = resources.sql_directory()
     view = (sql / VIEW).read_text(encoding="utf-8")
@@ -108,7 +108,6 @@ def published_steps() -> pl.DataFrame:
         for path in reference_files():
             if path.stem in read:
                 store_table(connection, read_table(path))
-        connection.execute(create_statement(MEASUREMENT_TABLE))
         connection.execute((sql / "macros.sql").read_text(encoding="utf-8"))
         found = connection.execute(f"with step as ({view}\n) {_WITH_MODEL}")
         names = [column[0] for column in found.description or ()]
@@ -145,13 +144,13 @@ _TIES = (
 )
 _WITH_MODEL = f"""\
 select
-    step.* exclude (ties_embedding) replace (
-        case when reference = '{MEASUREMENTS}' then model end as model
-    ),
+    step.* exclude (ties_embedding) replace (given.model as model),
     coalesce(
         step.ties_embedding, {", ".join(_TIES.format(table=table) for table in _WITH_TIES)}
     ) as ties_embedding
-from step"""
+from step
+left join {MEASUREMENTS} as given
+    on step.reference = '{MEASUREMENTS}' and step.published_row = given.published_row"""
 
 
 def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Reference:

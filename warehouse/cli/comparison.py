@@ -13,21 +13,18 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-_GROUP_NAME = """\
-group_in_words(
-        reference, published_group, reference in (select measurement.reference from measurement)
-    )"""
-
 _BY_GROUP = f"""\
 select
     estimator,
-    {_GROUP_NAME} as published_group,
+    group_in_words(reference, published_group, is_own_run) as published_group,
     num_published, num_refused, time_mean_absolute_relative_error,
     time_median_absolute_relative_error, time_bias, time_max_absolute_relative_error,
     inside_fraction, time_spearman_correlation, constant_time_mean_absolute_relative_error,
     memory_mean_absolute_relative_error
-from accuracy_by_group
-where estimator in (select published_estimate.estimator from published_estimate)
+from published_accuracy
+where
+    grouped_by = 'group'
+    and estimator in (select published_estimate.estimator from published_estimate)
 order by estimator, reference <> {literal(MEASUREMENTS)}, reference, published_group"""
 
 _GROUP_HEADINGS = {
@@ -52,7 +49,9 @@ same rows; memory: mean error of the memory in percent)"""
 _COVERAGE = f"""\
 select
     estimator,
-    {_GROUP_NAME} as published_group,
+    group_in_words(
+        reference, published_group, reference in (select measurement.reference from measurement)
+    ) as published_group,
     num_rows, num_error_clusters, inside_fraction, least_inside_share, is_missed,
     mean_interval_width, mean_interval_score, interval_places
 from interval_coverage
@@ -76,22 +75,27 @@ independent row for each cluster; missed: fewer are inside; width: slow end over
 score: width plus 20 times the miss, in logarithms, smaller is better; places: rows beyond the fast
 end, in each quarter of the interval, beyond the slow end; shares in percent)"""
 
-_ACCURACY = f"""\
+_ACCURACY = """\
 select
-    {_GROUP_NAME} as published_group,
-    estimator, variant, num_rows, mean_absolute_relative_error,
-    max_absolute_relative_error, bias, mean_absolute_error_beyond_rounding,
-    time_mean_absolute_relative_error, spearman_correlation,
-    baseline_mean_absolute_relative_error, line_mean_absolute_relative_error,
-    rescaled_mean_absolute_relative_error
-from estimator_accuracy
+    group_in_words(
+        reference, coalesce(published_group, 'all groups'), is_own_run
+    ) as published_group,
+    estimator, variant, num_timed, time_mean_absolute_relative_error,
+    time_max_absolute_relative_error, time_bias, time_mean_absolute_error_beyond_rounding,
+    rate_spearman_correlation, baseline_time_mean_absolute_relative_error,
+    line_time_mean_absolute_relative_error, rescaled_time_mean_absolute_relative_error
+from published_accuracy
+where
+    num_timed > 0
+    and (grouped_by = 'group' or (grouped_by = 'reference' and num_timed_groups > 1))
 order by reference, published_group, estimator, variant"""
 
 _HOW = """\
 How far the estimates are from published steps
-(errors of the predicted FLOP/s, positive where too fast; baselines, each from the other rows of the
-group: their mean, a line in ln(hidden size), the estimator's own predictions times a factor; an
-estimator that takes the peak rate predicts no step: its error says how far below it runs are)"""
+(errors of the time, negative where too fast; Spearman: of the rates; baselines, each from the rates
+of the other rows of the group: their mean, a line in ln(hidden size), the estimator's own
+predictions times a factor; an estimator that takes the peak rate predicts no step: its error says
+how far below it runs are)"""
 
 _COMPARISON = """\
 select
@@ -100,16 +104,18 @@ select
     predicted_flops_per_second_per_gpu, published_step_seconds, step_seconds,
     case when num_choices > 1 then lowest_step_seconds end as lowest_step_seconds,
     case when num_choices > 1 then highest_step_seconds end as highest_step_seconds,
-    relative_error
-from megatron_comparison
+    time_relative_error
+from published_comparison
 where {condition}
 order by reference, estimator, variant, published_group, num_gpus, published_row"""
 
 _BY_DEGREE = """\
 select
-    accelerator, framework, degree, degree_value, estimator, variant, num_rows, bias,
-    mean_absolute_relative_error
-from accuracy_by_degree
+    accelerator, framework, grouped_by as degree,
+    coalesce(tensor_parallel, pipeline_parallel, microbatch_size) as degree_value, estimator,
+    variant, num_timed, time_bias, time_mean_absolute_relative_error
+from published_accuracy
+where degree_value is not null and is_own_framework and not is_own_run and num_timed > 0
 order by accelerator, framework, degree, degree_value, estimator, variant"""
 
 _WHOLE_RUNS = """\

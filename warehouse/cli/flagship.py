@@ -53,16 +53,16 @@ _PUBLISHED = """\
 select
     data_parallel, tensor_parallel, pipeline_parallel, microbatch_size, uses_sequence_parallel,
     activation_recompute, published_step_seconds, step_seconds, time_relative_error
-from megatron_comparison
+from published_comparison
 where
     reference = {reference}
     and published_row = {row}
     and estimator = {estimator}"""
 
 _ERROR = """\
-select num_rows, time_mean_absolute_relative_error as error
-from estimator_accuracy
-where reference = {reference} and estimator = {estimator}"""
+select num_timed as num_rows, time_mean_absolute_relative_error as error
+from published_accuracy
+where grouped_by = 'reference' and reference = {reference} and estimator = {estimator}"""
 
 _SIZE = "select sum(num_rows)::bigint as num_rows from cell"
 

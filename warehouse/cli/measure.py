@@ -62,7 +62,7 @@ def measure(
     refused, nothing is stored. The layouts are evaluated and stored as by `evaluate --into-db`,
     under --name or the name of the file. With --profile, runs that name no profile are estimated
     twice: with the published constants and with those of the profile. Views measurement_comparison,
-    for time and memory, and estimator_accuracy then include the runs; --drop removes them.
+    for time and memory, and published_accuracy then include the runs; --drop removes them.
     """
     from warehouse.errors import UsageError
 
@@ -105,7 +105,7 @@ def _measure(
     new = found.num_new_cells
     say(f"{file}: {runs} stored in {db} as {name}, estimated in {cells}, {new:,} of them new")
     for one in found.left_out:
-        say(f"not in estimator_accuracy: {', '.join(one.rows)}: {one.reason}")
+        say(f"not in published_accuracy: {', '.join(one.rows)}: {one.reason}")
     with output.opened():
         _put((found.columns, found.rows), output)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-COMPARISON = "megatron_comparison"
+COMPARISON = "published_comparison"
 """The view that most tables below read."""
 
 ABOUT_STORED = ("cells_in_force", "leading_", "stored_")
@@ -29,8 +29,13 @@ MAX_SHOWN = 20
 """Rows of a failed check that are listed."""
 
 TABLES = (
-    *("accuracy_by_group", "interval_coverage", "estimator_accuracy", "megatron_comparison"),
-    *("accuracy_by_degree", "training_time_comparison", "training_time_at_published_rate"),
+    *(
+        "published_accuracy",
+        "interval_coverage",
+        "published_comparison",
+        "training_time_comparison",
+    ),
+    "training_time_at_published_rate",
     "megatron_layout_rank",
 )
 

@@ -55,7 +55,7 @@ class Comparison:
     num_cells, num_new_cells
         Cells of their estimates, and how many of them were not stored before.
     left_out
-        Runs that view `estimator_accuracy` leaves out, by reason.
+        Runs that view `published_accuracy` leaves out, by reason.
     """
 
     columns: tuple[str, ...]

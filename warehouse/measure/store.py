@@ -122,14 +122,14 @@ def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
 
 @dataclass(frozen=True)
 class NotCounted:
-    """Measured rows that view `estimator_accuracy` leaves out, and the reason."""
+    """Measured rows that view `published_accuracy` leaves out, and the reason."""
 
     reason: str
     rows: tuple[str, ...]
 
 
 def not_counted(connection: DuckDBPyConnection, name: str) -> list[NotCounted]:
-    """Return the measured rows that view `estimator_accuracy` leaves out, by reason."""
+    """Return the measured rows that view `published_accuracy` leaves out, by reason."""
     found: dict[str, list[str]] = {}
     for row, reason in connection.execute(_NOT_COUNTED, [name]).fetchall():
         found.setdefault(reason, []).append(row)

@@ -54,7 +54,7 @@ def evaluated_steps(run: TrainingRun) -> list[dict[str, Any]]:
 def _ends_of_choices(run: TrainingRun, frame: pl.DataFrame, seconds: Array) -> tuple[Array, Array]:
     """Return the times of the fastest and the slowest choice of each step that fit in memory.
 
-    Nobody knows which of the unpublished choices were run. View megatron_comparison widens the
+    Nobody knows which of the unpublished choices were run. View published_comparison widens the
     intervals of such steps by the same two times.
 
     Parameters

@@ -1,8 +1,8 @@
 """The estimator's errors on published steps and on measured runs, as a plan shows them.
 
 Errors on published steps have a line for each table, split by whether the estimator has the
-constants of the measured program. They do not depend on stored rows. As in view
-``estimator_accuracy``, errors of the rate are positive if the estimate is too fast.
+constants of the measured program. They do not depend on stored rows. Errors of the rate, without a
+prefix, are positive if the estimate is too fast.
 
 The errors depend on the package, on the published steps of the database and on the cells that may
 have a measured configuration. They are cached until one of these changes. Steps that are evaluated
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.accelerators import OWN_SYSTEM, product_of
-from warehouse.calibrate.references import MEASUREMENTS
+from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cached import cached
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.profiles import DEFAULT
@@ -129,9 +129,20 @@ semi join measured_cell
 def stored_errors(run: TrainingRun) -> str:
     """Return the query of the errors on those published steps that are stored."""
     return f"""\
-select * exclude (estimator, variant)
-from published_error
-where {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
+select
+    reference,
+    case when is_own_framework then {literal(OWN)} else {literal(OTHER)} end as published_group,
+    num_rows,
+    rate_mean_absolute_relative_error as mean_absolute_relative_error,
+    rate_max_absolute_relative_error as max_absolute_relative_error,
+    rate_bias as bias,
+    time_mean_absolute_relative_error,
+    time_max_absolute_relative_error,
+    time_bias
+from published_accuracy
+where
+    grouped_by = 'program' and num_rows > 0 and not is_own_run
+    and {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
 order by reference, published_group"""
 
 

@@ -258,9 +258,9 @@ select
     published_row,
     time_relative_error,
     is_inside_interval
-from megatron_comparison
+from published_comparison
 where
     estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
     and time_relative_error is not null
-    and reference not in (select measurement.reference from measurement)
+    and not is_own_run
 order by reference, published_row"""

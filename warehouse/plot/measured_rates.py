@@ -65,7 +65,7 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
 
 def finding(frame: pl.DataFrame) -> str:
     """Return how many rates are within a tenth, and which way the others err."""
-    errors = frame["relative_error"]
+    errors = frame["rate_error"]
     near = errors.filter(errors.abs() <= NEAR).len() / errors.len()
     fast = errors.filter(errors > NEAR).len() / errors.len()
     return (

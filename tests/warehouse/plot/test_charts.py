@@ -363,7 +363,7 @@ def test_rates_count_those_near_the_diagonal() -> None:
         {
             "measured_tflops": [100.0, 100.0, 100.0, 100.0],
             "predicted_tflops": [95.0, 105.0, 150.0, 50.0],
-            "relative_error": [-0.05, 0.05, 0.5, -0.5],
+            "rate_error": [-0.05, 0.05, 0.5, -0.5],
         },
         accelerator="A",
     )
