@@ -32,6 +32,7 @@ COSTS = (
     Column("longitude", "float", "degrees", "East of Greenwich", minimum=-180, maximum=180),
     text("true_site", "The actual site, if the row's coordinates are wrong"),
     # prices
+    count("quote_number", "Number of the quote in its table"),
     Column("price_date", "date", "", "Day on which the price was found"),
     text("hardware", "Accelerator as the source of its price spells it"),
     text("vendor", "Vendor that rents it out"),

@@ -1,5 +1,7 @@
 -- Dollars of whole runs over asked_tokens tokens, at every price of an hour, or at given_price.
--- Grain: one row per estimator, variant, model, seq_len, system, assumptions, tokens, year, basis
+-- Grain: one row per model, system, assumptions, tokens, number of GPUs, year and basis of a price
+-- Key: estimator, variant, model, model_shape, seq_len, accelerator, system_changes, assumptions,
+-- is_lower_bound, dataset_tokens, num_gpus, year, basis
 --
 -- training_run_group_for has the runs. only_id keeps those of one cell or problem, only_num_gpus
 -- those on that number of GPUs, only_seq_len those of that sequence length. quote_vendors names the

@@ -1,5 +1,7 @@
 -- Energy and carbon of whole runs over asked_tokens tokens, by basis of the power and by grid.
--- Grain: one row per estimator, variant, model, seq_len, system, assumptions, tokens, power, grid
+-- Grain: one row per model, system, assumptions, tokens, number of GPUs, basis of power and grid
+-- Key: estimator, variant, model, model_shape, seq_len, accelerator, system_changes, assumptions,
+-- is_lower_bound, dataset_tokens, num_gpus, power_basis, grid
 --
 -- The site's overhead is given_pue, or that of a hyperscaler. Electricity costs given_usd_per_kwh,
 -- or the last industrial price known in the United States. given_watts and given_kg_co2e_per_kwh

@@ -1,5 +1,7 @@
 -- Priced runs of training_run_for, grouped by model and system.
--- Grain: one row per estimator, variant, model, seq_len, system, assumptions and tokens
+-- Grain: one row per model, system, assumptions, tokens and number of GPUs
+-- Key: estimator, variant, model, model_shape, seq_len, accelerator, system_changes, assumptions,
+-- is_lower_bound, dataset_tokens, num_gpus
 --
 -- Shapes, not names, tell models apart. The runs of a group are counted: the cheapest (fewest
 -- GPU-hours), with its GPUs, time, layout and power, the median and the dearest. A run that several

@@ -1,5 +1,6 @@
 -- Layouts of a problem that no other of it beats in both step time and memory per GPU, found anew.
 -- Grain: one row per configuration of the front; of layouts of the same time and memory one
+-- Key: problem_id, estimator, estimator_version, variant, step_seconds, memory_bytes
 --
 -- Table stored_front keeps these rows: commands that store cells fill it from here, and view
 -- problem_front shows it. The front of a problem is made of layouts of the fronts of its cells,

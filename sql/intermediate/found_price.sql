@@ -1,5 +1,6 @@
 -- Price of an hour of a GPU under each name of an accelerator, and its power, on the usual basis.
 -- Grain: one row per name of an accelerator
+-- Key: accelerator
 --
 -- Table stored_price keeps these rows: they follow from reference tables alone, and planning this
 -- view takes longer than running it. View problem_price shows them.

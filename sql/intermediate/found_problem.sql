@@ -1,5 +1,6 @@
 -- Facts that follow from a problem and the reference tables: names, changes, groups to compare.
 -- Grain: one row per problem
+-- Key: problem_id
 --
 -- Table stored_problem keeps these rows, because planning this view takes longer than running it.
 -- Commands that store problems fill it from here; view problem_group shows it. An id is a hash of

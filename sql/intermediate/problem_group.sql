@@ -1,5 +1,6 @@
 -- Groups of problems to compare, and the work of a step.
 -- Grain: one row per problem
+-- Key: problem_id
 --
 -- Problems of one scaling_id differ only in the number of GPUs; those of one capacity_id may also
 -- differ in the size of the NVLink domain; those of one workload_id have the same model, batch,

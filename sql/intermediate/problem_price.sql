@@ -1,5 +1,6 @@
 -- Price of an hour of a GPU of each problem, and its power, on the usual basis.
 -- Grain: one row per problem whose system is an accelerator as published
+-- Key: problem_id
 --
 -- found_price says which price and power table stored_price has of each name.
 select

@@ -1,5 +1,6 @@
 -- Published and measured steps of all tables, with the layout of each.
 -- Grain: one row per published measurement
+-- Key: reference, published_row
 --
 -- A microbatch or an interleaving that was not published is NULL. Assumed where the tables say
 -- nothing: feed-forward layers four times as wide as the model; for the training times, pipelines

@@ -1,5 +1,6 @@
 -- The fastest layout of every cell in force that table stored_best lacks or has out of date.
 -- Grain: one row per cell that has layouts
+-- Key: cell_id
 --
 -- A cell is up to date while its record and those of its earlier siblings are the same: a cell does
 -- not show layouts of earlier siblings. Commands that store cells fill the table from here, so that

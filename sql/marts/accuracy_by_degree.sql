@@ -1,5 +1,6 @@
 -- Mean error by program, tensor-parallel degree, pipeline-parallel degree and microbatch.
 -- Grain: one row per estimator, variant, accelerator, framework, degree and its value
+-- Key: estimator, variant, accelerator, framework, degree, degree_value
 --
 -- Covers all published steps of the programs whose constants are known; your own runs do not count.
 -- A trend along a degree shows that the term that grows with the degree is wrong or missing: no

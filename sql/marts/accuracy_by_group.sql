@@ -1,5 +1,6 @@
 -- How far an estimator is from measured time and memory, next to the best constant.
 -- Grain: one row per estimator, variant, reference table and group of its rows
+-- Key: estimator, variant, reference, published_group
 --
 -- Errors are estimated over published, less one: negative where the estimate is too fast. The best
 -- constant is one utilization (model FLOP/s over the peak in the precision of the products) for all

@@ -1,5 +1,6 @@
 -- Configurations that fit in memory, ranked by time within their problem.
 -- Grain: one row per configuration that is not known to exceed the memory
+-- Key: cell_id, {layout}
 --
 -- Memory excludes only layouts that are known not to fit. The partition names columns that follow
 -- from problem_id: they change no rank, but a filter on them reaches the tables below the ranking.

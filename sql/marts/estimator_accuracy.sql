@@ -1,5 +1,6 @@
 -- How far each estimator is from published steps, compared with trivial baselines.
 -- Grain: one row per estimator, variant, reference table and group of its rows
+-- Key: estimator, variant, reference, published_group
 --
 -- Errors are of FLOP/s per GPU, relative to the published rate. The bias is their mean with sign:
 -- positive where estimates are too fast. Errors of the time have their own columns. Each baseline

@@ -1,5 +1,6 @@
 -- How far estimates are from published steps, by whose program was measured.
 -- Grain: one row per estimator, variant, reference table and group of its rows
+-- Key: estimator, variant, reference, published_group
 --
 -- One group are the steps of programs whose constants the estimator has, the other those that it
 -- estimates with the constants of the nearest one. Errors of the rate are positive where the

@@ -1,5 +1,6 @@
 -- Configurations that fit in memory, ranked by time within their problem and strategy.
 -- Grain: one row per configuration that is not known to exceed the memory
+-- Key: cell_id, {layout}
 --
 -- configuration_rank has the ranks over all strategies. Two ranks in one view would make DuckDB
 -- sort all rows with all of their columns.

@@ -1,5 +1,6 @@
 -- Runs of the cluster estimator: GPUs, steps and time, with their FLOPs.
 -- Grain: one row per run
+-- Key: cell_id, {cluster_compute}
 select
     unnest(cluster_question(current_cluster_compute)) as question,
 

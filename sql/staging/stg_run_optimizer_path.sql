@@ -1,5 +1,6 @@
 -- Steps of greedy paths, with time and utilization.
 -- Grain: one row per step of a path
+-- Key: cell_id, path_step
 with timed as (
     select
         * exclude (num_gpus),

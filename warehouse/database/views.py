@@ -1,8 +1,8 @@
 """Views and macros: generated views over the fact tables, then the files of sql/ by layer.
 
-A file of a layer holds one SELECT below two comment lines: its content and its grain. The view has
-the name of the file. A file of layer `functions` creates a table macro instead, a view with
-arguments that marts and people read.
+A file of a layer holds one SELECT below comment lines: its content, its grain and its key, the
+columns that no two rows have alike. The view has the name of the file. A file of layer `functions`
+creates a table macro instead, a view with arguments that marts and people read.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ FUNCTIONS = "functions"
 CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
+_LAYOUT_KEY = "cell_id, {layout}"
 NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
 """View of few configurations that includes all near-optimal ones."""
 _FILES_OF_LEADING = ("configuration_flops", "configuration")
@@ -85,8 +86,14 @@ class SqlFile(NamedTuple):
     name: str
     what: str
     grain: str
+    key: str
     sql: str
     path: Path
+
+    @property
+    def comment(self) -> str:
+        """The comment of its view."""
+        return _comment(self.what, self.grain, self.key)
 
 
 class Check(NamedTuple):
@@ -109,7 +116,7 @@ class View(NamedTuple):
 
 def checks(directory: Path | None = None) -> list[Check]:
     """Return the checks of `directory` (by default the packaged sql/), by name."""
-    files = _read_layer((directory or resources.sql_directory()) / "checks", needs_grain=False)
+    files = _read_layer((directory or resources.sql_directory()) / "checks", has_grain=False)
     return [Check(file.name, file.what, file.sql) for file in files]
 
 
@@ -187,24 +194,29 @@ def _arguments(text: str, words: list[Token]) -> tuple[Argument, ...]:
 
 def _generated() -> list[View]:
     estimators = all_estimators()
-    cells = "Cells of the newest version of their estimator. Grain: one row per cell"
+    cells = "Cells of the newest version of their estimator."
     order = (
         "Which cells are in force, and their order among siblings, found from all cells; table "
-        "cell has it stored. Grain: one row per cell"
+        "cell has it stored."
     )
-    counts = "Rows of each cell in the fact tables. Grain: one row per relation and cell"
+    counts = "Rows of each cell in the fact tables."
+    per_cell = ("one row per cell", "cell_id")
     found = [
-        View(CELL_ORDER, order, order_sql(estimators)),
-        View(CURRENT_CELL, cells, current_cell_sql()),
-        View(FACT_COUNT, counts, fact_count_sql(estimators)),
+        View(CELL_ORDER, _comment(order, *per_cell), order_sql(estimators)),
+        View(CURRENT_CELL, _comment(cells, *per_cell), current_cell_sql()),
+        View(
+            FACT_COUNT,
+            _comment(counts, "one row per relation and cell", "relation, cell_id"),
+            fact_count_sql(estimators),
+        ),
     ]
     for estimator in estimators:
         for relation in estimator.relations:
-            comment = (
+            what = (
                 f"Rows of {relation.name} of the newest version, each layout once, with what "
-                f"holds in its cell. Grain: {relation.grain}"
+                "holds in its cell."
             )
-            name = current_view_name(relation)
+            name, comment = current_view_name(relation), _comment(what, *_grain_of(relation))
             found.append(View(name, comment, current_view_sql(estimator, relation)))
             if relation.keeps_leading:
                 found.append(_leading(estimator, relation))
@@ -213,26 +225,50 @@ def _generated() -> list[View]:
 
 def _leading(estimator: Estimator, relation: Relation) -> View:
     near = ", those that take up to 5 % longer" if relation.keeps_near else ""
-    comment = (
+    what = (
         f"Leading rows of {current_view_name(relation)}: of each cell the fastest that fit in "
-        f"memory{near}, and those that no other beats in time and memory. Grain: {relation.grain}"
+        f"memory{near}, and those that no other beats in time and memory."
     )
+    comment = _comment(what, *_grain_of(relation))
     return View(leading_view_name(relation), comment, leading_view_sql(estimator, relation))
+
+
+def _grain_of(relation: Relation) -> tuple[str, str]:
+    """Return the grain of the rows of a relation and their key."""
+    return relation.grain, ", ".join(("cell_id", *relation.keys))
+
+
+def _comment(what: str, grain: str, key: str) -> str:
+    return f"{what} Grain: {grain.rstrip('.')}. Key: {key}"
+
+
+def _layout_key() -> str:
+    """Return the key of the configurations of all estimators."""
+    return _LAYOUT_KEY.format_map(_keys())
+
+
+def _keys() -> dict[str, str]:
+    """Return the columns that `{name}` in a key stands for.
+
+    The name is that of a relation, or `layout` for all relations of configurations.
+    """
+    relations = [relation for each in all_estimators() for relation in each.relations]
+    found = {each.name: each.keys for each in relations}
+    layouts = [each.keys for each in relations if each.grain.partition(":")[0] == _CONFIGURATION]
+    found["layout"] = tuple(dict.fromkeys(name for names in layouts for name in names))
+    return {name: ", ".join(columns) for name, columns in found.items()}
 
 
 def _from_files(directory: Path) -> list[View]:
     found: list[View] = []
     for layer in LAYERS:
-        files = _in_order(_read_layer(directory / layer, needs_grain=True))
-        found += [
-            View(f.name, f"{f.what} Grain: {f.grain}", f.sql, f.path, layer == FUNCTIONS)
-            for f in files
-        ]
+        files = _in_order(_read_layer(directory / layer, has_grain=True))
+        found += [View(f.name, f.comment, f.sql, f.path, layer == FUNCTIONS) for f in files]
         if layer == "staging":
             union = _configuration_source(files)
             found += [*union, *_leading_staging(files, union)]
         if layer == "intermediate":
-            marts = _read_layer(directory / "marts", needs_grain=True)
+            marts = _read_layer(directory / "marts", has_grain=True)
             found += _leading_configuration([*files, *marts])
     return found
 
@@ -246,7 +282,7 @@ def _leading_staging(staging: list[SqlFile], union: list[View]) -> list[View]:
         if relation.keeps_leading
     }
     copies = [
-        _leading_copy(View(file.name, f"{file.what} Grain: {file.grain}", file.sql), names)
+        _leading_copy(View(file.name, file.comment, file.sql), names)
         for file in staging
         if file.grain.rstrip(".") == _CONFIGURATION and names_in(file.sql).relations & set(names)
     ]
@@ -263,10 +299,11 @@ def _leading_staging(staging: list[SqlFile], union: list[View]) -> list[View]:
 
 def _near_source(union: View, names: dict[str, str]) -> View:
     """Return the union with leading rows where they have all near-optimal layouts."""
-    comment = (
+    what = (
         "Configurations of every estimator, at least the leading rows of each cell and all that "
-        f"fit in memory and take up to 5 % longer than the fastest. Grain: {_CONFIGURATION}"
+        "fit in memory and take up to 5 % longer than the fastest."
     )
+    comment = _comment(what, _CONFIGURATION, _layout_key())
     return View(NEAR_SOURCE, comment, _renamed(union.sql, names))
 
 
@@ -278,7 +315,7 @@ def _leading_configuration(files: list[SqlFile]) -> list[View]:
     for name in _FILES_OF_LEADING:
         file = by_name.get(name)
         if file is not None:
-            view = View(name, f"{file.what} Grain: {file.grain}", file.sql)
+            view = View(name, file.comment, file.sql)
             found.append(_leading_copy(view, names))
             names = {name: LEADING + name}
     return found
@@ -303,7 +340,7 @@ def _configuration_source(staging: list[SqlFile]) -> list[View]:
     if not names:
         return []
     sql = "\nunion all by name\n".join(f"select * from {quoted(name)}" for name in names)
-    comment = f"Configurations of every estimator. Grain: {_CONFIGURATION}"
+    comment = _comment("Configurations of every estimator.", _CONFIGURATION, _layout_key())
     return [View(CONFIGURATION_SOURCE, comment, sql)]
 
 
@@ -311,22 +348,40 @@ def _files(layer: Path) -> list[Path]:
     return sorted(layer.glob("*.sql"))
 
 
-def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
-    return [_read(path, needs_grain) for path in _files(layer)]
+def _read_layer(layer: Path, *, has_grain: bool) -> list[SqlFile]:
+    return [_read(path, has_grain) for path in _files(layer)]
 
 
-def _read(path: Path, needs_grain: bool) -> SqlFile:
+def _read(path: Path, has_grain: bool) -> SqlFile:
     sql = path.read_text("utf-8")
     what, grain = (line.strip() for line in [*sql.splitlines()[:2], "", ""][:2])
-    hint = "begin the file with `-- <content>.`, then `-- Grain: one row per <thing>`"
+    hint = (
+        "begin the file with `-- <content>.`, `-- Grain: one row per <thing>` and "
+        "`-- Key: <columns>`"
+    )
     if not is_name(path.stem):
         raise InputError(f"{path}: `{path.stem}` is not a name of a view", "use lower_case_words")
     if not what.removeprefix("--").strip() or not what.startswith("-- "):
         raise InputError(f"{path}: its first line does not say its content", hint)
-    if needs_grain and not grain.startswith("-- Grain: "):
+    if has_grain and not grain.startswith("-- Grain: "):
         raise InputError(f"{path}: its second line does not give the grain", hint)
+    key = comment_text(header(sql)[2:])
+    if has_grain and not key.startswith("Key: "):
+        raise InputError(f"{path}: its third line does not give the key", hint)
+    try:
+        key = key.removeprefix("Key: ").format_map(_keys())
+    except KeyError as error:
+        hint = f"relations are {', '.join(_keys())}"
+        raise InputError(f"{path}: its key names {error}, which is no relation", hint) from error
     grain = grain.removeprefix("-- Grain:").strip()
-    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, sql, path)
+    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, key, sql, path)
+
+
+def header(sql: str) -> list[str]:
+    """Return the lines of content, grain and key; a key goes on after a comma at a line's end."""
+    lines = sql.splitlines()
+    end = next((n for n, line in enumerate(lines) if n > 1 and not line.endswith(",")), len(lines))
+    return lines[: end + 1]
 
 
 def _in_order(files: list[SqlFile]) -> list[SqlFile]:
