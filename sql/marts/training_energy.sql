@@ -3,5 +3,6 @@
 -- Key: estimator, variant, model, model_shape, seq_len, accelerator, system_changes, assumptions,
 -- is_lower_bound, dataset_tokens, num_gpus, power_basis, grid
 --
--- training_energy_for(tokens) also has the runs of estimators without tokens.
+-- Every grid of grid_carbon has a row: filter grid, or is_default. training_energy_for(tokens) also
+-- has the runs of estimators without tokens.
 select * from training_energy_for(null)

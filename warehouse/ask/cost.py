@@ -161,7 +161,7 @@ def energies(
     InputError
         If no run is left.
     """
-    where = "" if all_powers else " where is_default or is_default is null"
+    where = " where is_default_grid" if all_powers else " where is_default"
     keep_reference_views(connection, POWERS)
     found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where, grids)
     place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
@@ -258,7 +258,7 @@ def _run_table(
     """
     keep_runs(connection, _asked_problems(connection, runs))
     filters = _known_filters(connection, runs)
-    kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus}
+    kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus, "each_num_gpus": False}
     rows: list[Row] = []
     for overrides, grid in zip_longest(runs.overrides, grids):
         arguments: dict[str, Any] = {"assumed_goodput": runs.goodput, **kept, **overrides}

@@ -131,13 +131,14 @@ ARGUMENTS = {
     "bytes": "An amount of memory or traffic [bytes]",
     "cluster_row": "A row of a table of the estimator cluster",
     "deviations": "A number of standard deviations from the mean",
+    "each_num_gpus": "Whether each number of GPUs has a row; false: one row, with the GPUs of the "
+    "cheapest run",
     "erratum": "The id of an erratum, such as 'R2'",
     "first_name": "A model or an accelerator by any name, or the id of a problem or cell",
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
     "fraction": "A ratio, 0.25 for a quarter",
     "given": "The value that was given; NULL: none",
-    "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: those of the grids of "
-    "published runs",
+    "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: those of each grid",
     "given_price": "Price of an hour of one GPU [USD/GPU-hour]; NULL: every published one",
     "given_pue": "Energy of the facility over that of its computers, 1 to 10; NULL: published",
     "given_usd_per_kwh": "Price of electricity [USD/kWh]; NULL: the last published one",
