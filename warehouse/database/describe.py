@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-_GRAIN = re.compile(r"\s*(?:\bGrain: )?\b[Oo](ne row\b.*?)\.?(?:\s*\bKey: ([\w, ]+))?$", re.DOTALL)
+_GRAIN = re.compile(
+    r"\s*(?:\bGrain: )?\b[Oo](ne row\b.*?)\.?(?:\s*\bKey: ([\w, ]+)\.?)?$", re.DOTALL
+)
 _META = "warehouse_meta"
 _NEAR = 8
 _CACHES = (stored_best, stored_problem, stored_price, stored_front)
