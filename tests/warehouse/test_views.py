@@ -142,7 +142,7 @@ def test_configuration_source_is_the_union_by_name_of_staging_views_of_that_grai
         (HEADER.replace("Key", "By"), "its third line does not give the key", "-- Key: <columns>"),
         (
             HEADER.replace("Key: number", "Key: {none}"),
-            "names 'none', which is no relation",
+            "`Key: {none}` names no relation",
             "roofline",
         ),
         (HEADER + "select nothing from model", 'column "nothing" not found', ""),

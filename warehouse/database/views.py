@@ -46,7 +46,6 @@ FUNCTIONS = "functions"
 CURRENT = "current"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
-_LAYOUT_KEY = "cell_id, {layout}"
 NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
 """View of few configurations that includes all near-optimal ones."""
 _FILES_OF_LEADING = ("configuration_flops", "configuration")
@@ -116,7 +115,7 @@ class View(NamedTuple):
 
 def checks(directory: Path | None = None) -> list[Check]:
     """Return the checks of `directory` (by default the packaged sql/), by name."""
-    files = _read_layer((directory or resources.sql_directory()) / "checks", has_grain=False)
+    files = _read_layer((directory or resources.sql_directory()) / "checks", needs_grain=False)
     return [Check(file.name, file.what, file.sql) for file in files]
 
 
@@ -244,7 +243,7 @@ def _comment(what: str, grain: str, key: str) -> str:
 
 def _layout_key() -> str:
     """Return the key of the configurations of all estimators."""
-    return _LAYOUT_KEY.format_map(_keys())
+    return f"cell_id, {_keys()['layout']}"
 
 
 def _keys() -> dict[str, str]:
@@ -262,13 +261,13 @@ def _keys() -> dict[str, str]:
 def _from_files(directory: Path) -> list[View]:
     found: list[View] = []
     for layer in LAYERS:
-        files = _in_order(_read_layer(directory / layer, has_grain=True))
+        files = _in_order(_read_layer(directory / layer, needs_grain=True))
         found += [View(f.name, f.comment, f.sql, f.path, layer == FUNCTIONS) for f in files]
         if layer == "staging":
             union = _configuration_source(files)
             found += [*union, *_leading_staging(files, union)]
         if layer == "intermediate":
-            marts = _read_layer(directory / "marts", has_grain=True)
+            marts = _read_layer(directory / "marts", needs_grain=True)
             found += _leading_configuration([*files, *marts])
     return found
 
@@ -348,11 +347,11 @@ def _files(layer: Path) -> list[Path]:
     return sorted(layer.glob("*.sql"))
 
 
-def _read_layer(layer: Path, *, has_grain: bool) -> list[SqlFile]:
-    return [_read(path, has_grain) for path in _files(layer)]
+def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
+    return [_read(path, needs_grain) for path in _files(layer)]
 
 
-def _read(path: Path, has_grain: bool) -> SqlFile:
+def _read(path: Path, needs_grain: bool) -> SqlFile:
     sql = path.read_text("utf-8")
     what, grain = (line.strip() for line in [*sql.splitlines()[:2], "", ""][:2])
     hint = (
@@ -363,16 +362,16 @@ def _read(path: Path, has_grain: bool) -> SqlFile:
         raise InputError(f"{path}: `{path.stem}` is not a name of a view", "use lower_case_words")
     if not what.removeprefix("--").strip() or not what.startswith("-- "):
         raise InputError(f"{path}: its first line does not say its content", hint)
-    if has_grain and not grain.startswith("-- Grain: "):
+    if needs_grain and not grain.startswith("-- Grain: "):
         raise InputError(f"{path}: its second line does not give the grain", hint)
-    key = comment_text(header(sql)[2:])
-    if has_grain and not key.startswith("Key: "):
+    key = comment_text(header(sql)[2:]) if needs_grain else ""
+    if needs_grain and not key.startswith("Key: "):
         raise InputError(f"{path}: its third line does not give the key", hint)
     try:
         key = key.removeprefix("Key: ").format_map(_keys())
-    except KeyError as error:
+    except (KeyError, IndexError, ValueError) as error:
         hint = f"relations are {', '.join(_keys())}"
-        raise InputError(f"{path}: its key names {error}, which is no relation", hint) from error
+        raise InputError(f"{path}: `{key}` names no relation", hint) from error
     grain = grain.removeprefix("-- Grain:").strip()
     return SqlFile(path.stem, what.removeprefix("--").strip(), grain, key, sql, path)
 
