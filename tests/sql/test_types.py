@@ -12,7 +12,7 @@ CONTINUOUS = {name for one in all_estimators() for each in one.relations for nam
 
 OTHERS = {
     "best": "the best layout, or the best run: structs of other columns",
-    "num_fitting_layouts": "of one cell it fits 32 bits, which cells store; of a problem it may not",
+    "num_fitting_layouts": "of a cell it fits the 32 bits that are stored; of a problem it may not",
     "num_layouts": "likewise",
 }
 """Column -> why it has several types all the same."""
