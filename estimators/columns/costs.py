@@ -32,6 +32,7 @@ COSTS = (
     Column("longitude", "float", "degrees", "East of Greenwich", minimum=-180, maximum=180),
     text("true_site", "The actual site, if the row's coordinates are wrong"),
     # prices
+    count("quote_number", "Number of the quote in its table"),
     Column("price_date", "date", "", "Day on which the price was found"),
     text("hardware", "Accelerator as the source of its price spells it"),
     text("vendor", "Vendor that rents it out"),
@@ -170,7 +171,9 @@ COST_VIEWS = (
         "Basis of a power: the load of the run's own steps, the server on average or at full load, "
         "the accelerator alone, a measurement, or given by the user",
     ),
-    Column("is_default", "bool", "", "Whether commands take it by default"),
+    Column("is_default", "bool", "", "Whether commands take the row by default"),
+    Column("is_default_power", "bool", "", "Whether the basis of its power is the default one"),
+    Column("is_default_grid", "bool", "", "Whether commands take its grid by default"),
     text("power_source", "Where watts_per_gpu comes from"),
     text("power_note", "Why there is no power; NULL where there is one", is_optional=True),
     text("carbon_note", "Why there is no carbon; NULL where there is some"),

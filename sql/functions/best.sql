@@ -1,5 +1,6 @@
 -- The best layout of a model on a number of GPUs by every estimator, on every system.
 -- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- Fastest first: best('gpt3_1T', 4096). NULL GPUs: every number. The model may have any of its
 -- names; there is no row where nothing of it is stored. The best is that of num_layouts: one

@@ -1,5 +1,6 @@
 -- The best layouts of two models, accelerators, problems or cells, compared.
--- Grain: one row per pair of problems, or the pair of cells
+-- Grain: one row per pair of problems, version of their estimator and variant, or the pair of cells
+-- Key: problem_id, other_problem_id, estimator, estimator_version, variant
 --
 -- compare('gpt3_175B', 'gpt3_1T') pairs problems on the same accelerator, NVLink domain, number of
 -- GPUs and batch, under the same assumptions, by the same estimator and variant; compare('A100',
@@ -133,8 +134,10 @@ create or replace macro compare(first_name, second_name) as table
 
     select
         first_called.estimator,
+        first_called.estimator_version,
         first_called.variant,
         second_called.estimator as other_estimator,
+        second_called.estimator_version as other_estimator_version,
         second_called.variant as other_variant,
 
         first_called.model,

@@ -1,5 +1,6 @@
 -- A run over asked_tokens tokens by every layout that fits in memory: its time and GPU-hours.
 -- Grain: one row per configuration
+-- Key: cell_id, {layout}
 --
 -- training_run_for has the fastest layout of each cell; this has all of them, to filter by layout,
 -- problem or headroom_bytes. A partial last step takes as long as a full one. The time of the run

@@ -1,5 +1,6 @@
 -- The models, accelerators, problems and cells that a name may mean.
 -- Grain: one row per kind of name
+-- Key: name_kind
 --
 -- name_kinds lists the kinds to look for, as in name_spelling. Without an exact spelling of a kind,
 -- the one name that differs only in capitals, spaces and hyphens is taken, if there is just one.

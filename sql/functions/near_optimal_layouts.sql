@@ -1,5 +1,6 @@
 -- The layouts that are at most percent % slower than the best of their problem, and fit in memory.
 -- Grain: one row per configuration
+-- Key: cell_id, {layout}
 -- Example: select num_gpus, data_parallel, tensor_parallel, pipeline_parallel, step_seconds from
 -- near_optimal_layouts(1) order by num_gpus, step_seconds limit 5
 create or replace macro near_optimal_layouts(percent) as table

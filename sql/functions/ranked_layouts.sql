@@ -1,5 +1,6 @@
 -- The fastest layouts of each problem that fit in memory, ranked by time, up to last_rank.
 -- Grain: one row per configuration that is not known to exceed the memory
+-- Key: cell_id, {layout}
 --
 -- The first twenty are those of configuration_rank. The rows have the columns of
 -- configuration_flops, the throughput and mfu. of_problem is the id of one problem; NULL means all

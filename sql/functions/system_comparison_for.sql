@@ -1,5 +1,6 @@
 -- The same model and batch on the same number of GPUs of several systems, over asked_tokens.
 -- Grain: one row per problem, estimator, estimator_version and variant
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- Problems of one workload_id that were searched as widely are compared by the best layout of each.
 -- ratio_to_fastest is 1 for the fastest system. ratio_to_base is above 1 where a system is slower

@@ -1,12 +1,15 @@
 -- Dollars of whole runs over asked_tokens tokens, at every price of an hour, or at given_price.
--- Grain: one row per estimator, variant, model, seq_len, system, assumptions, tokens, year, basis
+-- Grain: one row per model, system, assumptions, tokens, number of GPUs, year and basis of a price
+-- Key: estimator, variant, model, model_shape, seq_len, accelerator, system_changes, assumptions,
+-- is_lower_bound, dataset_tokens, num_gpus, year, basis
 --
 -- training_run_group_for has the runs. only_id keeps those of one cell or problem, only_num_gpus
--- those on that number of GPUs, only_seq_len those of that sequence length. quote_vendors names the
--- vendors whose prices one was picked from: bases of other vendors do not compare. Where no price
--- was published the cost is NULL, and price_note says why. The electricity of an owned accelerator
--- follows given_watts, given_pue and given_usd_per_kwh, or else the power of the run's own steps,
--- where its estimator has it, and published values.
+-- those on that number of GPUs, only_seq_len those of that sequence length. each_num_gpus := false
+-- merges the rows of all numbers of GPUs. quote_vendors names the vendors whose prices one was
+-- picked from: bases of other vendors do not compare. Where no price was published the cost is
+-- NULL, and price_note says why. The electricity of an owned accelerator follows given_watts,
+-- given_pue and given_usd_per_kwh, or else the power of the run's own steps, where its estimator
+-- has it, and published values.
 -- Example: select model, accelerator, num_gpus, lowest_cost_usd from training_cost_for(1e12,
 -- given_price := 2.5) order by lowest_cost_usd limit 5
 create or replace macro training_cost_for(
@@ -18,7 +21,8 @@ create or replace macro training_cost_for(
     given_watts := null,
     only_id := null,
     only_num_gpus := null,
-    only_seq_len := null
+    only_seq_len := null,
+    each_num_gpus := true
 ) as table
     with argument as (
         select
@@ -40,7 +44,8 @@ create or replace macro training_cost_for(
                 assumed_goodput := assumed_goodput,
                 only_id := only_id,
                 only_num_gpus := only_num_gpus,
-                only_seq_len := only_seq_len
+                only_seq_len := only_seq_len,
+                each_num_gpus := each_num_gpus
             )
     ),
 

@@ -1,15 +1,19 @@
 -- Energy and carbon of whole runs over asked_tokens tokens, by basis of the power and by grid.
--- Grain: one row per estimator, variant, model, seq_len, system, assumptions, tokens, power, grid
+-- Grain: one row per model, system, assumptions, tokens, number of GPUs, basis of power and grid
+-- Key: estimator, variant, model, model_shape, seq_len, accelerator, system_changes, assumptions,
+-- is_lower_bound, dataset_tokens, num_gpus, power_basis, grid
 --
 -- The site's overhead is given_pue, or that of a hyperscaler. Electricity costs given_usd_per_kwh,
 -- or the last industrial price known in the United States. given_watts and given_kg_co2e_per_kwh
--- replace published values. Without the latter, the grids are those that grid_carbon shows by
--- default. The default power is that of the run's own steps, where its estimator has it: the power
--- of the cheapest run of a line. Otherwise it is the server's average. only_id keeps the runs of
--- one cell or problem, only_num_gpus those on that number of GPUs, only_seq_len those of that
--- sequence length. Where no power is known, energy is NULL, and power_note says why.
--- Example: select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e from
--- training_energy_for(1e12, given_pue := 1.2) where is_default limit 5
+-- replace published values. Without the latter, every grid of grid_carbon has a row: filter grid,
+-- or is_default_grid. is_default_power marks the power of the run's own steps, where its estimator
+-- has it (that of the cheapest run of a line), or else the server's average; is_default marks the
+-- default power on the default grids. only_id keeps the runs of one cell or problem, only_num_gpus
+-- those on that number of GPUs, only_seq_len those of that sequence length. each_num_gpus := false
+-- merges the rows of all numbers of GPUs. Where no power is known, energy is NULL, and power_note
+-- says why.
+-- Example: select model, accelerator, num_gpus, lowest_energy_kwh, lowest_kg_co2e from
+-- training_energy_for(1e12, given_pue := 1.2) where is_default_power and grid = 'France' limit 5
 create or replace macro training_energy_for(
     asked_tokens,
     assumed_goodput := null,
@@ -19,7 +23,8 @@ create or replace macro training_energy_for(
     given_watts := null,
     only_id := null,
     only_num_gpus := null,
-    only_seq_len := null
+    only_seq_len := null,
+    each_num_gpus := true
 ) as table
     with argument as (
         select
@@ -42,7 +47,8 @@ create or replace macro training_energy_for(
                 assumed_goodput := assumed_goodput,
                 only_id := only_id,
                 only_num_gpus := only_num_gpus,
-                only_seq_len := only_seq_len
+                only_seq_len := only_seq_len,
+                each_num_gpus := each_num_gpus
             )
     ),
 
@@ -57,14 +63,16 @@ create or replace macro training_energy_for(
     carbon as (
         select
             grid_carbon.grid,
-            grid_carbon.kg_co2e_per_kwh
+            grid_carbon.kg_co2e_per_kwh,
+            grid_carbon.is_default as is_default_grid
         from grid_carbon
         cross join argument
-        where argument.kg_co2e_per_kwh is null and grid_carbon.is_default
+        where argument.kg_co2e_per_kwh is null
         union all
         select
             'given' as grid,
-            kg_co2e_per_kwh
+            kg_co2e_per_kwh,
+            true as is_default_grid
         from argument
         where kg_co2e_per_kwh is not null
     ),
@@ -96,10 +104,12 @@ create or replace macro training_energy_for(
             run_group.* exclude (slot_watts),
             case when argument.watts is null then power.power_basis else 'given' end
                 as power_basis,
-            case
-                when argument.watts is not null then true
-                else power.is_default and (power.is_of_step or run_group.slot_watts is null)
-            end as is_default,
+            -- without a power the row is the only one of its run
+            argument.watts is not null
+            or coalesce(
+                power.is_default and (power.is_of_step or run_group.slot_watts is null), true
+            ) as is_default_power,
+            is_default_power and carbon.is_default_grid as is_default,
             coalesce(
                 argument.watts,
                 case when power.is_of_step then run_group.slot_watts else power.watts_per_gpu end
@@ -108,6 +118,7 @@ create or replace macro training_energy_for(
             coalesce(argument.usd_per_kwh, tariff.usd_per_kwh) as usd_per_kwh,
             case when argument.usd_per_kwh is null then tariff.year end as year,
             carbon.grid,
+            carbon.is_default_grid,
             carbon.kg_co2e_per_kwh,
             case when argument.watts is null then power.source else 'given' end
                 as power_source,

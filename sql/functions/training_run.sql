@@ -1,5 +1,6 @@
 -- A whole run of a model over a number of tokens and GPUs: its time, dollars and energy.
 -- Grain: one row per problem, estimator, estimator_version and variant that can be run
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- Shortest first: training_run('gpt3_1T', 20e12, 4096). NULL GPUs: every number. The model may have
 -- any of its names; there is no row where no run of it is stored. Each problem has its fastest run,

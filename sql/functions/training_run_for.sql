@@ -1,5 +1,6 @@
 -- The runs of estimated_run over asked_tokens tokens, or over their own where that is NULL.
 -- Grain: one row per run
+-- Key: cell_id, global_batch_tokens, best_layout
 --
 -- The time of the run is that of its steps over the goodput: assumed_goodput, or else a budgeted
 -- run's value, or else 1. An estimator's time is kept where no other tokens are asked for;

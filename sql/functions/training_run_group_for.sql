@@ -1,10 +1,14 @@
--- Priced runs of training_run_for, grouped by model and system.
--- Grain: one row per estimator, variant, model, seq_len, system, assumptions and tokens
+-- Priced runs of training_run_for, grouped by model, system and number of GPUs.
+-- Grain: one row per model, system, assumptions, tokens and number of GPUs
+-- Key: estimator, variant, model, model_shape, seq_len, accelerator, system_changes, assumptions,
+-- is_lower_bound, dataset_tokens, num_gpus
 --
 -- Shapes, not names, tell models apart. The runs of a group are counted: the cheapest (fewest
--- GPU-hours), with its GPUs, time, layout and power, the median and the dearest. A run that several
--- cells hold counts once; runs with a run_note are left out. only_id keeps the runs of one cell or
--- problem, only_num_gpus those on that number of GPUs, only_seq_len those of that sequence length.
+-- GPU-hours), with its time, layout and power, the median and the dearest. each_num_gpus := false
+-- makes one group of all numbers of GPUs: num_gpus is then that of the cheapest run. A run that
+-- several cells hold counts once; runs with a run_note are left out. only_id keeps the runs of one
+-- cell or problem, only_num_gpus those on that number of GPUs, only_seq_len those of that sequence
+-- length.
 -- Example: select model, accelerator, num_runs, num_gpus, lowest_gpu_hours from
 -- training_run_group_for(1e12, only_num_gpus := 4096) order by lowest_gpu_hours limit 5
 create or replace macro training_run_group_for(
@@ -12,7 +16,8 @@ create or replace macro training_run_group_for(
     assumed_goodput := null,
     only_id := null,
     only_num_gpus := null,
-    only_seq_len := null
+    only_seq_len := null,
+    each_num_gpus := true
 ) as table
     with asked as (
         select
@@ -40,6 +45,7 @@ create or replace macro training_run_group_for(
             priced_as,
             is_lower_bound,
             dataset_tokens,
+            case when each_num_gpus then num_gpus end as group_num_gpus,
             count(*) as num_runs,
             min(gpu_hours) as lowest_gpu_hours,
             quantile_disc(gpu_hours, 0.5) as median_gpu_hours,
@@ -62,7 +68,7 @@ create or replace macro training_run_group_for(
     )
 
     select
-        * exclude (cheapest),
+        * exclude (group_num_gpus, cheapest),
         struct_extract(cheapest, 'num_gpus') as num_gpus,
         struct_extract(cheapest, 'training_seconds') as training_seconds,
         struct_extract(cheapest, 'best_layout') as best_layout,

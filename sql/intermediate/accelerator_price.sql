@@ -1,5 +1,6 @@
 -- Price of an hour of a GPU under each name of an accelerator, and its power, on the usual basis.
 -- Grain: one row per name of an accelerator
+-- Key: accelerator
 -- Kept: reference
 --
 -- The price is the rent on demand of the last year that has one, or else the cost of owning. The

@@ -1,5 +1,6 @@
 -- The accelerator whose price and power each name of an accelerator or system takes.
 -- Grain: one row per spelling
+-- Key: spelling
 select
     accelerator as spelling,
     accelerator

@@ -1,5 +1,6 @@
 -- The fastest layout of every cell in force, among those that fit in memory.
 -- Grain: one row per cell whose rows are configurations
+-- Key: cell_id
 --
 -- NULL where no layout fits; an estimator without a model of memory excludes none. layout_order
 -- breaks ties, so that two variants of a cell choose alike.

@@ -1,5 +1,6 @@
 -- The fastest layout of every problem that fits in memory, over all its cells in force.
 -- Grain: one row per problem, estimator, estimator_version and variant
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- NULL where no layout fits. is_whole_space is false where no cell covers the whole space, only
 -- evaluated files or kept degrees: the best of few layouts is not the result of a search. Problems

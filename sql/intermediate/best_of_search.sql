@@ -1,5 +1,6 @@
 -- The best layout that a whole search found on a system as it is sold.
 -- Grain: one row per cell that was searched whole and has a layout that fits
+-- Key: cell_id
 --
 -- Pictures draw these rows over the number of GPUs, those of one set of assumptions: a curve
 -- compares like with like. Cells that fix a part of the layout and changed systems are left out.

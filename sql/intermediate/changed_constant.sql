@@ -1,5 +1,6 @@
 -- Constants and rates of a problem that differ from the reference tables.
 -- Grain: one row per problem and constant
+-- Key: problem_id, constant_name
 --
 -- Table step_constant holds constants for an accelerator and a framework, for a framework, for an
 -- accelerator, or for all: a problem should have the first of these. Table recipe_constant has

@@ -1,5 +1,6 @@
 -- Published steps and a team's own runs, each with its layout.
 -- Grain: one row per published measurement or own run
+-- Key: reference, published_row
 --
 -- A team's own runs count like published ones: their reference is the name that they were stored
 -- under. Those of mixtures of experts and in 8 bits are left out; view measurement_comparison has

@@ -1,5 +1,6 @@
 -- Every evaluated configuration with the tokens and the model FLOPs of its step.
 -- Grain: one row per configuration
+-- Key: cell_id, {layout}
 --
 -- An estimator's own count of model FLOPs is kept; for others macro model_flops counts them.
 select

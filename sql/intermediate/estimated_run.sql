@@ -1,5 +1,6 @@
 -- Runs that can be priced: budgeted ones, and the best layout of every cell of the others.
 -- Grain: one row per run
+-- Key: cell_id, global_batch_tokens, best_layout
 --
 -- Estimators of a step have no tokens: their runs have no time until training_run_for adds the
 -- tokens. A system that differs from its accelerator as published has neither its price nor its

@@ -1,9 +1,11 @@
 -- Every quote of an hour of an accelerator, under its name, commitment by commitment.
 -- Grain: one row per quote and commitment
+-- Key: quote_number, basis
 --
 -- NULL where the source's name fits several products: such a quote is never used.
 with quote as (
     select
+        quote_number,
         hardware,
         vendor,
         price_date,
@@ -14,6 +16,7 @@ with quote as (
     from gpu_hour_price
     union all
     select
+        quote_number,
         hardware,
         vendor,
         price_date,
@@ -24,6 +27,7 @@ with quote as (
     from gpu_hour_price
     union all
     select
+        quote_number,
         hardware,
         vendor,
         price_date,

@@ -1,5 +1,6 @@
 -- Price of an hour of an accelerator in a year, rented or owned, with its source.
 -- Grain: one row per accelerator, year and basis
+-- Key: accelerator, year, basis
 --
 -- Rent: the last quote of each vendor in the year counts (the cheapest of a day). Sorted by price,
 -- the middle one is taken, or the cheaper of the two middle ones. Owned: the purchase price with

@@ -1,5 +1,6 @@
 -- Power of an accelerator with its share of a server, by basis.
 -- Grain: one row per accelerator and power basis
+-- Key: accelerator, power_basis
 --
 -- The default is the server's power at full load times the share of it that training draws on
 -- average; NULL where no power of a server was published. The other bases are full load, the

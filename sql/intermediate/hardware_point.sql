@@ -1,5 +1,6 @@
 -- The best layout of each problem of a study, among the cells that the study asks for.
--- Grain: one row per study, problem, estimator and variant
+-- Grain: one row per study, problem, estimator, estimator_version and variant
+-- Key: study, problem_id, estimator, estimator_version, variant
 --
 -- Points of one study are a family where they differ only in attributes of the system: they share
 -- all other columns of their problem, and the searched choices.

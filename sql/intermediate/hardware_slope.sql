@@ -1,5 +1,6 @@
 -- Elasticity of the best time of a point of a hardware sweep to each swept attribute.
 -- Grain: one row per point and attribute that varies in its family
+-- Key: study, problem_id, estimator, estimator_version, variant, attribute
 --
 -- An elasticity is d ln(best time) / d ln(attribute): -1 where twice the rate halves the time, 0
 -- where it changes nothing. It is taken between the two neighbours on the line through the point

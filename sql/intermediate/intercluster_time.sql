@@ -1,5 +1,6 @@
 -- The best time of each run at each bandwidth between its clusters, or devices.
 -- Grain: one row per problem, version, variant and bandwidth
+-- Key: problem_id, estimator, estimator_version, variant, available_bytes_per_second
 --
 -- Where only traffic is counted, communication overlaps perfectly: the run takes as long as the
 -- slower of FLOPs and network. Where a problem has a bandwidth, its layouts are compared at that

@@ -1,5 +1,6 @@
 -- Layouts that lead their cell, with their ranks in their problem, its strategy and the cell.
 -- Grain: one row per configuration that leads
+-- Key: cell_id, {layout}
 -- Kept: cell
 --
 -- Of each cell lead the twenty fastest that fit in memory, those that take up to 5 % longer than

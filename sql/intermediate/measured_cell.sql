@@ -1,5 +1,6 @@
 -- Cells that may hold the configuration of a published or measured step.
 -- Grain: one row per cell
+-- Key: cell_id
 --
 -- A cell qualifies if its problem contradicts no measurement in layers, width, accelerator, number
 -- of GPUs or sequences. A value that the problem leaves open contradicts nothing. Other cells have

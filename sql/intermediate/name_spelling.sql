@@ -1,5 +1,6 @@
 -- Spellings of models and accelerators, stored or known, and the ids of stored problems.
--- Grain: one row per kind of name, spelling and name
+-- Grain: one row per kind of name, spelling, name and place
+-- Key: name_kind, spelling, known_name, spelling_place
 --
 -- Where a spelling has several rows of a kind, the least spelling_place wins: a name that problems
 -- are stored under wins over an alias in other tables. The system of a publication is its product

@@ -1,5 +1,6 @@
 -- Cells of the problems that two estimators were asked.
 -- Grain: one row per cell
+-- Key: cell_id
 --
 -- Views read the rows of these cells only, because DuckDB passes a join's cells, but not its
 -- problems, to the scan of the rows.

@@ -1,5 +1,6 @@
 -- Assumptions of a problem that differ from the defaults, with their values.
 -- Grain: one row per problem
+-- Key: problem_id
 --
 -- They are the program, the profile of constants, the number format, a simulator's arithmetic and
 -- constants that differ from the tables. NULL where all are defaults. An accelerator's

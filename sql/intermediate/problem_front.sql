@@ -1,5 +1,6 @@
 -- Layouts of a problem that no other of it beats in both step time and memory per GPU.
 -- Grain: one row per configuration of the front; of layouts of the same time and memory one
+-- Key: problem_id, estimator, estimator_version, variant, step_seconds, memory_bytes
 --
 -- At one number of GPUs a slower step also costs more a token, so cost adds nothing. An estimator
 -- without a model of memory has only its fastest layout.

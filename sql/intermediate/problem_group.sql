@@ -1,5 +1,6 @@
 -- Groups of problems to compare, and the work of a step.
 -- Grain: one row per problem
+-- Key: problem_id
 --
 -- Problems of one scaling_id differ only in the number of GPUs; those of one capacity_id may also
 -- differ in the size of the NVLink domain; those of one workload_id have the same model, batch,
@@ -17,8 +18,8 @@ select
     stored_problem.is_published_system,
     stored_problem.system_changes,
     stored_problem.assumptions,
-    stored_problem.num_changed_constants,
-    stored_problem.num_changed_step_constants,
+    cast(stored_problem.num_changed_constants as bigint) as num_changed_constants,
+    cast(stored_problem.num_changed_step_constants as bigint) as num_changed_step_constants,
     coalesce(
         problem.num_gpus,
         try_cast(

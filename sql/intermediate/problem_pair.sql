@@ -1,5 +1,6 @@
 -- Problems of two estimators that ask the same: shape, accelerator, numbers of GPUs and sequences.
 -- Grain: one row per pair of problems of two estimators, the first of them first by name
+-- Key: estimator, problem_id, other_estimator, other_problem_id
 --
 -- All that both problems state has to be equal, rates and sizes of the system included: a published
 -- A100 has three quarters of the bandwidth of the product. Columns that only one of them has (a

@@ -1,5 +1,6 @@
 -- Price of an hour of a GPU of each problem, and its power, on the usual basis.
 -- Grain: one row per problem whose system is an accelerator as published
+-- Key: problem_id
 select
     problem_group.problem_id,
     accelerator_price.priced_as,

@@ -1,5 +1,6 @@
 -- The product whose constants and recipes a problem of a program should have.
 -- Grain: one row per problem with a framework
+-- Key: problem_id
 --
 -- An accelerator is found by any of its names. One that no table has may be based on a product, but
 -- its problems do not name it. Of the products with as many multiprocessors, it is the one from

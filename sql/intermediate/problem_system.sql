@@ -1,5 +1,6 @@
 -- Whether the system of a problem is its accelerator as published.
 -- Grain: one row per problem
+-- Key: problem_id
 --
 -- A rate or size is as published if table `system`, `device` or `accelerator` has it under that
 -- name. Efficiencies and latencies are compared where an estimator takes all of them from table

@@ -1,5 +1,6 @@
 -- Published steps of all tables, with the layout of each.
 -- Grain: one row per published measurement
+-- Key: reference, published_row
 -- Kept: reference
 --
 -- A microbatch or an interleaving that was not published is NULL. Assumed where the tables say

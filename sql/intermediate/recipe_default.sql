@@ -1,5 +1,6 @@
 -- Choices that the recipe of its program makes for a problem where nothing else is asked.
 -- Grain: one row per problem whose program has recipes
+-- Key: problem_id
 --
 -- Table expert_default has choices for a framework, for its accelerator, for a model there, and for
 -- that under a recipe of number formats: the last of these counts. A row with a release counts for

@@ -1,5 +1,6 @@
 -- Facts that follow from a problem and the reference tables: names, changes, groups to compare.
 -- Grain: one row per problem
+-- Key: problem_id
 -- Kept: problem
 --
 -- View problem_group shows them. An id is a hash of text, so that another release of DuckDB gives

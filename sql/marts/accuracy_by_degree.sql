@@ -1,5 +1,6 @@
 -- deprecated: use published_accuracy where grouped_by is a degree. Errors are of the rate.
 -- Grain: one row per estimator, variant, accelerator, framework, degree and its value
+-- Key: estimator, variant, accelerator, framework, degree, degree_value
 select
     estimator,
     variant,

@@ -1,5 +1,6 @@
 -- Shares of the step of each problem's best layout, and the largest: its bottleneck.
 -- Grain: one row per problem, estimator, estimator_version and variant
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- Shares are of exposed time: work that overlaps with longer work takes no time. Of equal shares
 -- the first in the order of the columns binds. A share that an estimator does not model is NULL.

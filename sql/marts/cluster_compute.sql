@@ -1,5 +1,6 @@
 -- GPUs that finish a step in the time asked for, with the time and the cost of the whole run.
 -- Grain: one row per run
+-- Key: cell_id, {cluster_compute}
 --
 -- The price of an hour is the one that the run was evaluated with: the source's 2 dollars where no
 -- accelerator was named. training_cost has the prices of the reference tables.

@@ -1,5 +1,6 @@
 -- Power and energy of runs, with the site's overhead, its price and its carbon.
 -- Grain: one row per run
+-- Key: cell_id, {cluster_electricity}
 select
     *,
     case

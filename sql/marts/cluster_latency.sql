@@ -1,5 +1,6 @@
 -- The least latency between two sites, over a run, in GPU time and money.
 -- Grain: one row per run, pair of sites and interval between exchanges
+-- Key: cell_id, {cluster_latency}
 select
     *,
     total_latency_seconds / (training_seconds + total_latency_seconds) as latency_fraction,

@@ -1,5 +1,6 @@
 -- Every evaluated configuration, with throughput, model FLOPs, utilization and shares of the step.
 -- Grain: one row per configuration
+-- Key: cell_id, {layout}
 --
 -- The logits count as model FLOPs where the vocabulary is known, even if the estimator leaves the
 -- output layer out of its time. Keep that in mind when you compare mfu between estimators.

@@ -1,5 +1,6 @@
 -- Layouts that no other beats in step time, memory per GPU and cost of a token at once.
 -- Grain: one row per configuration that is not dominated; of equals one
+-- Key: cell_id, {layout}
 --
 -- Layouts of one scaling_id compete: same estimator, version, variant, model, system and batch,
 -- over all evaluated numbers of GPUs and strategies. On one system the cost of a token is

@@ -1,5 +1,6 @@
 -- Effect of mends: the fastest layout of each problem as published and with mends.
--- Grain: one row per problem, estimator, mended variant and strategy; all is every strategy at once
+-- Grain: one row per problem, estimator and version, mended variant, strategy (all: all at once)
+-- Key: problem_id, estimator, estimator_version, variant, strategy
 --
 -- Only cells that are stored both as published and mended take part, so both sides choose from the
 -- same strategies. The published winner is also looked up among the mended layouts: this separates

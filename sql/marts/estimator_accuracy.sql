@@ -1,5 +1,6 @@
 -- deprecated: use published_accuracy where grouped_by = 'group'. Errors are of the rate.
 -- Grain: one row per estimator, variant, reference table and group of its rows
+-- Key: estimator, variant, reference, published_group
 --
 -- A reference with several groups also has a row `all groups`. Errors of the rate are positive
 -- where the estimate is too fast.

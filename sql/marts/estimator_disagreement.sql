@@ -1,5 +1,9 @@
 -- How far apart two estimators are: step times of the same layout of the same problem.
 -- Grain: one row per pair of problems, estimator versions, variants and layout
+-- Key: problem_id, other_problem_id, estimator, estimator_version, variant, other_estimator,
+-- other_estimator_version, other_variant, data_parallel, tensor_parallel, tensor_parallel_2,
+-- context_parallel, expert_parallel, expert_tensor_parallel, pipeline_parallel, virtual_pipeline,
+-- microbatch_size, activation_recompute
 --
 -- Problems match as in problem_pair; layouts match in all degrees, microbatch and recomputation. A
 -- degree that an estimator does not have is 1. Choices that only one of them has (placement in

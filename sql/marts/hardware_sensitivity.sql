@@ -1,5 +1,6 @@
 -- Best layout of each point of a hardware sweep, and the gain from more of each attribute.
--- Grain: one row per study, problem, estimator and variant
+-- Grain: one row per study, problem, estimator, estimator_version and variant
+-- Key: study, problem_id, estimator, estimator_version, variant
 --
 -- Points of a study that differ only in attributes of the system are compared; a problem without
 -- such a partner is left out. `swept_attributes` vary among the points, with a + between coupled

@@ -1,5 +1,6 @@
 -- Traffic of each layout between clusters, in bytes for each FLOP.
 -- Grain: one row per layout of a problem whose traffic is counted
+-- Key: cell_id, {dataflow}
 --
 -- Bytes are those sent and received together, in the passes that the problem counts. A cluster at
 -- its rate needs `cluster_network_bytes_per_second`; NULL where no rate is given. Ranks are within

@@ -1,5 +1,6 @@
 -- Bandwidth that a run needs: its best layout at each bandwidth, and the time lost to it.
 -- Grain: one row per run and bandwidth
+-- Key: problem_id, estimator, estimator_version, variant, available_bytes_per_second
 --
 -- `available_bytes_per_second` is that of one cluster or device, both ways together. `slowdown`
 -- compares with the same run without a network. Where the estimator models time with its network,

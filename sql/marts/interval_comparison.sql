@@ -1,5 +1,6 @@
 -- Published steps and the intervals of their estimates.
 -- Grain: one row per published measurement, estimator and variant
+-- Key: reference, published_row, estimator, variant
 --
 -- Rows with a published time and an interval. The place of the published time is 0 at the estimate,
 -- -1 at the fast end and 1 at the slow end, in logarithms. The score is the width in logarithms and

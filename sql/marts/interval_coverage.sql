@@ -1,5 +1,6 @@
 -- How many published steps lie within the intervals of their estimates, and how wide those are.
 -- Grain: one row per estimator, variant, reference table and group of its rows
+-- Key: estimator, variant, reference, published_group
 --
 -- Nine in ten should lie inside. Rows of a cluster share their errors, so that a group has about as
 -- many independent rows as clusters. Chance alone leaves fewer than least_inside_share of them

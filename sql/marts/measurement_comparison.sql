@@ -1,5 +1,6 @@
 -- A team's measurements, each with the estimates of exactly the same configuration.
 -- Grain: one row per measurement, estimator, variant and profile of constants
+-- Key: reference, measured_row, estimator, variant, profile
 --
 -- Errors are estimated over measured, less one: positive where the estimate is too slow or too
 -- large. An estimator that does not model a part of the configuration is compared all the same; one

@@ -1,5 +1,6 @@
 -- deprecated: use published_comparison. Errors are of the rate: positive where too fast.
 -- Grain: one row per published measurement or own run, estimator and variant
+-- Key: reference, published_row, estimator, variant
 select
     * exclude (
         is_own_run, time_error_beyond_rounding, context_comm_seconds, expert_comm_seconds

@@ -1,5 +1,6 @@
 -- Rank of each published layout among all layouts evaluated for its problem.
 -- Grain: one row per published measurement, estimator and variant
+-- Key: reference, published_row, estimator, variant
 --
 -- The rank is one more than the number of faster layouts that fit. It is NULL where the published
 -- layout itself does not fit in memory by the estimate. A layout includes its NVLink placement.

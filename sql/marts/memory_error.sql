@@ -1,5 +1,6 @@
 -- How far the memory of estimates is from that of a team's own runs, by the published constants.
 -- Grain: one row per estimator, variant and name of the runs
+-- Key: estimator, variant, reference
 --
 -- Means are of sorted values, so that their last digits do not depend on the threads of a query.
 select

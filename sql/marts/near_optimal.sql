@@ -1,5 +1,6 @@
 -- Freedom of choice: the ranges of the degrees of all layouts within 5 % of the best of a problem.
 -- Grain: one row per problem, estimator, estimator_version and variant of which a layout fits
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- A degree whose lowest and highest value are the same leaves no choice. Strategies and
 -- recomputations are listed. is_whole_space is false where only some layouts were evaluated.

@@ -1,5 +1,6 @@
 -- Time of each operation of a step, and the resource that it waits for.
 -- Grain: one row per configuration and operation
+-- Key: cell_id, {roofline_operation}
 --
 -- Seconds and bytes without `forward` or `backward` in their name are of one GPU in one step. The
 -- shares of all operations and of the bubble add up to one. In a pass whose traffic takes longer

@@ -1,5 +1,7 @@
 -- How far estimates are from published steps and your own runs: time, memory and baselines.
 -- Grain: one row per grouping, estimator, variant and group of compared steps
+-- Key: grouped_by, reference, published_group, is_own_framework, accelerator, framework,
+-- tensor_parallel, pipeline_parallel, microbatch_size, estimator, variant
 --
 -- grouped_by says by which columns the steps are grouped. `group`: by reference and
 -- published_group. `reference`: by reference. `program`: by reference and is_own_framework.

@@ -1,5 +1,6 @@
 -- Published steps and your own, each with the estimates of exactly the same configuration.
 -- Grain: one row per published measurement or own run, estimator and variant
+-- Key: reference, published_row, estimator, variant
 --
 -- Only estimates for the hardware as published and with the default constants take part; points of
 -- a sweep do not. Where a publication does not say the microbatch or the interleaving, the estimate

@@ -1,5 +1,6 @@
 -- deprecated: use published_accuracy where grouped_by = 'program'. Errors are of the rate.
 -- Grain: one row per estimator, variant, reference table and group of its rows
+-- Key: estimator, variant, reference, published_group
 select
     estimator,
     variant,

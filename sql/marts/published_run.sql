@@ -1,5 +1,6 @@
 -- Published training runs of the models that table model has.
 -- Grain: one row per published run or pre-training with known GPU-hours
+-- Key: run_kind, model, organization, num_gpus
 --
 -- known_model is the run's model by its name in table model: capitals, spaces and hyphens may
 -- differ. Number format, recipe and batch (the last one, where it grew) are NULL where no source

@@ -1,5 +1,6 @@
 -- Published runs, compared with simple arithmetic: hours, days, dollars, energy, carbon.
--- Grain: one row per published run, quantity and prediction
+-- Grain: one row per published run (a stage at each number of GPUs), quantity and prediction
+-- Key: run_kind, model, organization, num_gpus, quantity, prediction
 --
 -- Hours: 6 FLOPs an active parameter and token, over the peak rate times a utilization (the
 -- budget's, the median of published ones, or the run's own). Days: hours over the run's GPUs.

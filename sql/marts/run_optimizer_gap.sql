@@ -1,5 +1,6 @@
 -- Gap between a greedy path and the best whole-number degrees, for each number of devices.
 -- Grain: one row per run, rule for ties and number of devices that was searched
+-- Key: estimator, estimator_version, accelerator, training_flops, tie_rule, num_gpus
 --
 -- The best is that of all searched numbers up to this one, as fewer devices may be faster. The path
 -- is taken at its last step with no more devices. Its degrees are real numbers, so it may win.

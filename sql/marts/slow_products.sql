@@ -1,5 +1,6 @@
 -- Measured matrix products: the share of the peak, and of the roof, that each shape reaches.
 -- Grain: one row per accelerator, number format and shape of a product
+-- Key: accelerator, number_format, product_rows, product_columns, product_depth
 --
 -- The roof of a product is the peak in its format, or the bandwidth of memory times its FLOPs a
 -- byte, whichever is less: each operand is read once and the result written in 16 bits. A product

@@ -1,5 +1,6 @@
 -- Gain from a second dimension: the best layout of each strategy, compared.
 -- Grain: one row per problem, estimator, estimator_version and variant with two strategies or more
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- The ratio is the time of the best one-dimensional layout over that of the best of all: 1 where a
 -- second dimension gains nothing, NULL where no one-dimensional layout fits. Of equally fast

@@ -1,5 +1,6 @@
 -- The best step at each number of GPUs: speed-up, efficiency and cost of the last GPUs.
 -- Grain: one row per problem, estimator, estimator_version and variant
+-- Key: problem_id, estimator, estimator_version, variant
 --
 -- Problems of one scaling_id that were searched as widely are compared: they differ only in the
 -- number of GPUs. The base is the smallest number at which a layout fits. Efficiency is the

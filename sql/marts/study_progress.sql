@@ -1,5 +1,6 @@
 -- How much of each study is stored.
 -- Grain: one row per study
+-- Key: study
 select
     study.study,
     study.study_file,

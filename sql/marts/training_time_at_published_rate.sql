@@ -1,5 +1,6 @@
 -- Published times of whole runs, compared with their FLOPs at the published rate.
 -- Grain: one row per published run, estimator and variant
+-- Key: reference, published_row, estimator, variant
 --
 -- No rate is predicted: the published one is taken. This tests whether the FLOPs, tokens and days
 -- of a publication agree. training_seconds counts the FLOPs of every step;

@@ -1,5 +1,6 @@
 -- Published times of whole runs, compared with the estimated step times the steps of the run.
 -- Grain: one row per published run, estimator and variant
+-- Key: reference, published_row, estimator, variant
 --
 -- Where the published time was computed from a measured rate, as in table 2 of arXiv 2104.04473,
 -- this adds nothing to the comparison of steps: neither contains interruptions of the run.

@@ -1,5 +1,6 @@
 -- A team's runs that published_accuracy leaves out, with the reason.
 -- Grain: one row per name of the runs and run
+-- Key: reference, measured_row
 with constants as (
     select
         problem_id,

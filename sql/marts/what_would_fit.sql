@@ -1,5 +1,6 @@
 -- The smallest number of GPUs whose memory holds a model, and the fastest layout there.
--- Grain: one row per estimator, estimator_version, variant, model, accelerator and batch
+-- Grain: one row per capacity_id, estimator, estimator_version and variant
+-- Key: capacity_id, estimator, estimator_version, variant
 --
 -- Only evaluated numbers of GPUs count, over all evaluated sizes of the NVLink domain. Problems
 -- that differ in another attribute have rows of their own (capacity_id). fit_note says why there is

@@ -1,5 +1,6 @@
 -- Runs of the cluster estimator: GPUs, steps and time, with their FLOPs.
 -- Grain: one row per run
+-- Key: cell_id, {cluster_compute}
 --
 -- As published, accumulation divides the GPUs (C11). num_gpus is the nearest whole number;
 -- num_gpus_for_flops has the real one, and GPU-hours and times are of it.

@@ -1,5 +1,6 @@
 -- Power and energy of runs, at the power that each was given.
 -- Grain: one row per run
+-- Key: cell_id, {cluster_electricity}
 select
     unnest(cluster_question(current_cluster_electricity)) as question,
 

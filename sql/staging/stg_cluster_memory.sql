@@ -1,5 +1,6 @@
 -- Memory of one GPU by part, and one layer's activations by part.
 -- Grain: one row per model, sequences held at once and way to shard its state
+-- Key: cell_id, {cluster_memory}
 select
     -- record
     cell_id,

@@ -1,5 +1,6 @@
 -- Dataflow estimates under the shared column names; their time is a lower bound.
 -- Grain: one row per configuration
+-- Key: cell_id, {dataflow}
 --
 -- The time is that of the FLOPs alone, without bubble and without communication. Left out are
 -- estimates without a rate of the clusters, which have no time, and those of the forward pass

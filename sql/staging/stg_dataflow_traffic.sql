@@ -1,5 +1,6 @@
 -- FLOPs of dataflow estimates and their traffic between clusters.
 -- Grain: one row per configuration, with or without a rate of its clusters
+-- Key: cell_id, {dataflow}
 --
 -- Elements are summed over all clusters, sent and received separately. Rates, bytes per FLOP and
 -- seconds are of the whole run, or of its forward pass alone where `forward_only` is set. Seconds

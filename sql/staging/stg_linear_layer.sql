@@ -1,5 +1,6 @@
 -- Layouts of one linear layer, with the arithmetic in its pass.
 -- Grain: one row per layout of a layer
+-- Key: cell_id, {linear_layer}
 select
     cell_id,
     problem_id,

@@ -1,5 +1,6 @@
 -- Estimates by equations 2 to 4 of arXiv 2104.04473, under the shared column names.
 -- Grain: one row per configuration
+-- Key: cell_id
 --
 -- The equations have neither layout nor memory: those columns are NULL. At the peak rate the time
 -- is a lower bound. A partial last step of a run takes as long as a full one.

@@ -1,5 +1,6 @@
 -- Pipeline estimates under the shared column names.
 -- Grain: one row per configuration
+-- Key: cell_id, {pipeline}
 --
 -- The steady phase overlaps arithmetic and communication: what communication adds to it is counted
 -- as collectives inside layers, hops between stages and experts included.

@@ -1,5 +1,6 @@
 -- Roofline estimates under the shared column names.
 -- Grain: one row per configuration
+-- Key: cell_id, {roofline}
 with estimate as (
     select
         *,

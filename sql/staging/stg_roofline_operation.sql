@@ -1,5 +1,6 @@
 -- Operations of roofline estimates, with how often each occurs in a step.
 -- Grain: one row per configuration and operation
+-- Key: cell_id, {roofline_operation}
 --
 -- Figures of an operation of a layer are those of one layer and one microbatch; seconds of a
 -- transfer between layers are those of the whole step. Weights and activations are of one GPU.

@@ -1,5 +1,6 @@
 -- Run-optimizer estimates at whole-number degrees under the shared column names.
 -- Grain: one row per configuration
+-- Key: cell_id, {run_optimizer}
 --
 -- Rows whose degrees are not whole numbers are no configurations of devices and are left out.
 -- Layers and width of the model are real numbers, so the shared columns do not have them. A number

@@ -1,5 +1,6 @@
 -- Steps of greedy paths, with time and utilization.
 -- Grain: one row per step of a path
+-- Key: cell_id, path_step
 --
 -- The degrees of a path are real numbers, and so is their product path_num_gpus; num_gpus is the
 -- nearest whole number.

@@ -1,5 +1,6 @@
 -- Estimates of training_step under the shared column names.
 -- Grain: one row per configuration
+-- Key: cell_id, {training_step}
 --
 -- compute_seconds has products, attention, vocabulary, recomputation and waits for launches;
 -- memory_seconds has streams through memory: elementwise work, adding up gradients, the optimizer;

@@ -288,6 +288,16 @@ def test_the_strategy_is_named_only_if_an_estimator_has_several(ask: Any) -> Non
     assert "  dp" in out
 
 
+@pytest.mark.parametrize(
+    ("command", "every"), [("cost", "--all-years"), ("energy", "--all-powers")]
+)
+def test_a_line_has_the_runs_on_all_numbers_of_gpus(ask: Any, command: str, every: str) -> None:
+    _, rows, _ = ask(command, "--model", "gpt3_1T", "--tokens", "1T", every)
+    assert {(row["num_runs"], row["num_gpus"]) for row in rows} == {(2, 1024)}
+    grids = {row["grid"] for row in rows if "grid" in row}
+    assert len(grids) == (4 if command == "energy" else 0)
+
+
 def test_without_a_grid_those_of_published_runs_are_shown(ask: Any) -> None:
     asked = ("--model", "70B parameters", "--accelerator", "H100 SXM 80GB")
     _, rows, _ = ask("energy", *asked)

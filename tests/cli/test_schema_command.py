@@ -111,6 +111,7 @@ def test_json_of_everything(warehouse: Command, quickstart: Quickstart) -> None:
         "layer": "marts",
         "what": by_name["configuration"]["what"],
         "grain": "one row per configuration",
+        "key": by_name["configuration"]["key"],
         "rows": None,
     }
     assert by_name["training_cost_for"]["kind"] == "table macro"

@@ -30,6 +30,7 @@ from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_read
+from warehouse.database.describe import split_comment
 from warehouse.database.in_force import CELL_ORDER, MARKS, mark_sql
 from warehouse.database.repeated import mark_repeated
 from warehouse.database.sql_text import literal
@@ -208,6 +209,19 @@ def assert_answered(connection: duckdb.DuckDBPyConnection, query: str, name: str
     assert_same_rows([[as_text(value) for value in row] for row in found], name)
 
 
+def assert_keyed(connection: duckdb.DuckDBPyConnection, query: str, name: str) -> None:
+    """Check that no two rows of a case have the key that the comment of its view names."""
+    comments = (
+        "select comment from duckdb_views() where view_name = $1 "
+        "union select comment from duckdb_functions() where function_name = $1"
+    )
+    for (comment,) in connection.execute(comments, [name]).fetchall():
+        key = ", ".join(split_comment(comment)[2])
+        source = query.partition(" from ")[2]
+        twice = f"select {key} from {source} group by {key} having count(*) > 1"
+        assert connection.execute(twice).fetchall() == []
+
+
 def test_every_view_and_every_check_has_a_case() -> None:
     directory = resources.sql_directory()
     files = {
@@ -228,7 +242,9 @@ def test_every_further_call_has_both_its_files() -> None:
 def test_it_gives_the_rows_worked_out_by_hand(
     name: str, scratch: duckdb.DuckDBPyConnection
 ) -> None:
-    assert_answered(scratch, prepared(scratch, name), name)
+    query = prepared(scratch, name)
+    assert_answered(scratch, query, name)
+    assert_keyed(scratch, query, name)
 
 
 @pytest.mark.parametrize("view", sorted({parts(name)[0] for name in FURTHER}))

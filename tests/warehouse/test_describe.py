@@ -87,11 +87,12 @@ def test_every_reference_table_says_what_it_holds_and_its_grain() -> None:
         assert all(split_comment(comment)), name
 
 
-def test_a_comment_has_content_and_grain() -> None:
-    assert split_comment("What it is. Grain: one row per GPU") == ("What it is.", "one row per GPU")
-    assert split_comment("Cells. One row per cell.") == ("Cells.", "one row per cell")
-    assert split_comment("Seconds in days, for people.") == ("Seconds in days, for people.", "")
-    assert split_comment("") == ("", "")
+def test_a_comment_has_content_grain_and_key() -> None:
+    split = split_comment("What it is. Grain: one row per GPU and day. Key: gpu, day")
+    assert split == ("What it is.", "one row per GPU and day", ("gpu", "day"))
+    assert split_comment("Cells. One row per cell.") == ("Cells.", "one row per cell", ())
+    assert split_comment("Seconds, for people.") == ("Seconds, for people.", "", ())
+    assert split_comment("") == ("", "", ())
 
 
 # ---- tables, views and macros ----
@@ -102,6 +103,8 @@ def test_everything_of_the_package_has_a_layer_and_says_what_it_is(described: De
     for thing in described.things.values():
         assert thing.what, thing.name
         assert thing.grain or thing.kind == "macro", thing.name
+        has_key = thing.kind in ("view", "table macro") or thing.layer == "reference"
+        assert bool(thing.key) == has_key, thing.name
 
 
 def test_things_come_by_layer_marts_first_then_by_name(described: Description) -> None:
@@ -235,7 +238,7 @@ def test_names_are_found_in_what_creates_a_view_or_a_table_macro() -> None:
     view = "create view v (as_is, n) as (select 1 from a) union all select 2 from b;\n"
     assert names_in(view).relations == {"a", "b"}
     macro = (
-        "-- Größe as table x\n-- Grain: one row\n"
+        "-- Größe as table x\n-- Grain: one row\n-- Key: x\n"
         "create or replace macro m(x, y := 'as table c', z := f(1, 2)) as table\n"
         "-- as table d\nselect * from e, g(x);\n"
     )

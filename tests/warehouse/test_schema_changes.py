@@ -87,10 +87,11 @@ def directories(tmp_path: Path) -> Directories:
     (sql / "marts").mkdir(parents=True)
     reference.mkdir()
     (sql / "marts" / "wide.sql").write_text(
-        "-- Wide models.\n-- Grain: one row per model\nselect * from model where hidden_size > 9\n"
+        "-- Wide models.\n-- Grain: one row per model\n-- Key: model\n"
+        "select * from model where hidden_size > 9\n"
     )
     (sql / "marts" / "count_wide.sql").write_text(
-        "-- How many.\n-- Grain: one row\nselect count(*) as num_rows from wide\n"
+        "-- How many.\n-- Grain: one row\n-- Key: num_rows\nselect count(*) as num_rows from wide\n"
     )
     (reference / "model.csv").write_text("model,hidden_size,source\na,8,here\nb,16,there\n")
     (reference / "system.csv").write_text("accelerator,hbm_bytes,source\nA100,80e9,there\n")
@@ -148,7 +149,8 @@ def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
     connection.execute("insert into system values ('mine', 1, 'me')")
     (directories["reference"] / "model.csv").write_text("model,seq_len,source\nc,4,here\n")
     (directories["sql"] / "marts" / "wide.sql").write_text(
-        "-- Long models.\n-- Grain: one row per model\nselect * from model where seq_len > 3\n"
+        "-- Long models.\n-- Grain: one row per model\n-- Key: model\n"
+        "select * from model where seq_len > 3\n"
     )
 
     assert prepare(connection, **directories)
@@ -185,7 +187,9 @@ def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
     functions = directories["sql"] / "functions"
     functions.mkdir()
     text = "create or replace macro wider(least) as table select least as least;"
-    (functions / "wider.sql").write_text(f"-- Rows.\n-- Grain: one row per row\n{text}")
+    (functions / "wider.sql").write_text(
+        f"-- Rows.\n-- Grain: one row per row\n-- Key: model\n{text}"
+    )
     prepare(connection, **directories)
     connection.execute("create macro mine(x) as table select x as x")
     assert connection.execute("from wider(3)").fetchall() == [(3,)]
@@ -261,7 +265,7 @@ def test_a_faulty_file_leaves_the_database_as_it_was(
     before = dump(connection)
     (directories["reference"] / "model.csv").write_text("model,source\nnew,here\n")
     (directories["sql"] / "marts" / "wide.sql").write_text(
-        "-- Wide.\n-- Grain: one row\nselect no_such_column from model\n"
+        "-- Wide.\n-- Grain: one row\n-- Key: model\nselect no_such_column from model\n"
     )
 
     with pytest.raises(InputError, match="no_such_column"):
@@ -429,11 +433,12 @@ def test_a_view_has_the_types_of_what_it_reads(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
     (directories["sql"] / "marts" / "kinds.sql").write_text(
-        "-- Types.\n-- Grain: one row\nselect {'a b': 1} as s, 'x'::enum('x', 'it''s') as e, "
+        "-- Types.\n-- Grain: one row\n-- Key: s\n"
+        "select {'a b': 1} as s, 'x'::enum('x', 'it''s') as e, "
         "1.5::decimal(9, 2) as d, map {1: [now()]} as m\n"
     )
     (directories["sql"] / "marts" / "of_kinds.sql").write_text(
-        "-- The same.\n-- Grain: one row\nselect * from kinds\n"
+        "-- The same.\n-- Grain: one row\n-- Key: s\nselect * from kinds\n"
     )
     prepare(connection, **directories)
     kinds, same = (connection.view(name).types for name in ("kinds", "of_kinds"))

@@ -15,8 +15,10 @@ from warehouse.database.schema import prepare
 from warehouse.database.views import LAYERS, checks, definition
 from warehouse.errors import InputError
 
-HEADER = "-- What it shows.\n-- Grain: one row per number\n"
-CONFIGURATION = "-- What it shows.\n-- Grain: one row per configuration\n"
+HEADER = "-- What it shows.\n-- Grain: one row per number\n-- Key: number\n"
+CONFIGURATION = (
+    "-- What it shows.\n-- Grain: one row per configuration\n-- Key: estimator,\n-- {roofline}\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +107,9 @@ def test_a_view_carries_its_header_and_the_dictionary_as_comments(
     create_views(connection, directory)
 
     comment = "select comment from duckdb_views() where view_name = 'a'"
-    assert connection.execute(comment).fetchall() == [("What it shows. Grain: one row per number",)]
+    assert connection.execute(comment).fetchall() == [
+        ("What it shows. Grain: one row per number. Key: number",)
+    ]
     columns = "select column_name, comment from duckdb_columns() where table_name = 'a'"
     assert connection.execute(columns).fetchall() == [
         ("step_seconds", "Time of one training step; its parts add up to it [seconds]."),
@@ -135,6 +139,12 @@ def test_configuration_source_is_the_union_by_name_of_staging_views_of_that_grai
         ("", "its first line does not say its content", "begin the file with"),
         ("-- \n-- Grain: one row\nselect 1 as number", "its first line", "begin the file with"),
         ("-- What.\nselect 1 as number", "its second line does not give the grain", "-- Grain:"),
+        (HEADER.replace("Key", "By"), "its third line does not give the key", "-- Key: <columns>"),
+        (
+            HEADER.replace("Key: number", "Key: {none}"),
+            "`Key: {none}` names no relation",
+            "roofline",
+        ),
         (HEADER + "select nothing from model", 'column "nothing" not found', ""),
         (HEADER + "select from from", "syntax error", ""),
         (HEADER + "select 1 as number; drop table cell", "is not one SELECT", "one view"),

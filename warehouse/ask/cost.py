@@ -158,7 +158,7 @@ def energies(
     InputError
         If no run is left.
     """
-    where = "" if all_powers else " where is_default or is_default is null"
+    where = " where is_default_grid" if all_powers else " where is_default"
     found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where, grids)
     place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
     power = ("watts_per_gpu", "kg_co2e_per_kwh", "grid")
@@ -240,12 +240,10 @@ def _run_table(
     InputError
         If there is none.
     """
-    asked_problems = _asked_problems(connection, runs)
-    keep_view(
-        connection, RUNS, f"problem_id in ({listed(asked_problems)})" if asked_problems else ""
-    )
+    problems = _asked_problems(connection, runs)
+    keep_view(connection, RUNS, f"problem_id in ({listed(problems)})" if problems else "")
     filters = _known_filters(connection, runs)
-    kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus}
+    kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus, "each_num_gpus": False}
     rows: list[Row] = []
     for overrides, grid in zip_longest(runs.overrides, grids):
         arguments: dict[str, Any] = {"assumed_goodput": runs.goodput, **kept, **overrides}

@@ -168,6 +168,7 @@ def _put_thing(described: Description, thing: Thing, option: str, *, stored: boo
             "rows stored",
             f"{described.rows[thing.name]:,}" if stored and thing.name in described.rows else "",
         ),
+        ("key", ", ".join(thing.key)),
         ("made from", thing.source),
         ("reads", ", ".join(reads)),
         ("read by", ", ".join(described.readers.get(thing.name, ()))),
@@ -293,6 +294,7 @@ def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, An
             "layer": thing.layer,
             "what": thing.what,
             "grain": thing.grain or None,
+            "key": ", ".join(thing.key) or None,
             "rows": rows.get(thing.name),
         }
         for thing in things

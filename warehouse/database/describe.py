@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-_GRAIN = re.compile(r"\s*(?:\bGrain: )?\b([Oo]ne row\b.*)$", re.DOTALL)
+_GRAIN = re.compile(
+    r"\s*(?:\bGrain: )?\b[Oo](ne row\b.*?)\.?(?:\s*\bKey: ([\w, ]+)\.?)?$", re.DOTALL
+)
 _META = "warehouse_meta"
 _NEAR = 8
 
@@ -59,6 +61,8 @@ class Thing:
         One of `warehouse.database.meanings.LAYERS`.
     what, grain
         Its content, and the meaning of one row; a scalar macro has no grain.
+    key
+        The columns that no two rows have alike; empty where its comment names none.
     source
         The file or module that it was made from.
     notes
@@ -72,6 +76,7 @@ class Thing:
     layer: str
     what: str
     grain: str
+    key: tuple[str, ...]
     source: str
     notes: str = ""
     arguments: tuple[Argument, ...] = ()
@@ -122,14 +127,14 @@ class Description:
         macros = {macro.name: macro for macro in _macros()}
         found = []
         for name, kind, comment, parameters in connection.execute(_OBJECTS).fetchall():
-            what, grain = split_comment(comment or "")
+            what, grain, key = split_comment(comment or "")
             origin = origins.get(name, _Origin("own", "this database"))
             macro = macros.get(name)
             arguments = tuple(Argument(each, None) for each in parameters or ())
             example = ""
             if macro and [argument.name for argument in macro.arguments] == parameters:
                 arguments, example = macro.arguments, macro.example
-            made = (origin.layer, what, grain, origin.source, origin.notes)
+            made = (origin.layer, what, grain, key, origin.source, origin.notes)
             found.append(Thing(name, kind, *made, arguments, example))
         layers = list(LAYERS)
         found.sort(key=lambda thing: (layers.index(thing.layer), thing.name))
@@ -221,11 +226,13 @@ def usual_name(asked: str) -> str:
     return asked.strip().lower().replace("-", "_")
 
 
-def split_comment(comment: str) -> tuple[str, str]:
-    """Split the comment of a table, view or macro into its content and its grain."""
-    grain = _GRAIN.search(comment)
-    what = comment[: grain.start()] if grain else comment
-    return what.rstrip(), f"one{grain[1].rstrip('.')[3:]}" if grain else ""
+def split_comment(comment: str) -> tuple[str, str, tuple[str, ...]]:
+    """Split the comment of a table, view or macro into its content, its grain and its key."""
+    found = _GRAIN.search(comment)
+    if not found:
+        return comment.rstrip(), "", ()
+    key = tuple(found[2].split(", ")) if found[2] else ()
+    return comment[: found.start()].rstrip(), f"o{found[1]}", key
 
 
 def argument_meaning(name: str) -> str:
@@ -276,7 +283,8 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
         if view.path is None:
             found[view.name] = _Origin(layer, "warehouse/database/views.py")
         else:
-            notes = comment_text(view.path.read_text("utf-8").splitlines()[2:])
+            text = view.path.read_text("utf-8")
+            notes = comment_text(text.splitlines()[len(views.header(text)) :])
             found[view.name] = _Origin(layer, f"sql/{layer}/{view.path.name}", notes)
     for macro in _macros():
         found.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))

@@ -23,65 +23,71 @@ LAYERS = {
 """Layer -> its content, in the order in which people need them."""
 
 REFERENCE_TABLES = {
-    "accelerator": "Accelerators: peak rates, memory, links, power and purchase. "
-    "One row per accelerator",
-    "accelerator_alias": "Other names of accelerators. One row per name",
-    "attention_default": "Programs of fused attention that frameworks call. "
-    "One row per framework, and accelerator where it differs there",
-    "attention_rate": "Rates of fused attention by sequence length. "
-    "One row per program, accelerator and head size",
+    "accelerator": "Accelerators: peak rates, memory, links, power and purchase. One row per "
+    "accelerator. Key: accelerator",
+    "accelerator_alias": "Other names of accelerators. One row per name. Key: alias",
+    "attention_default": "Programs of fused attention that frameworks call. One row per "
+    "framework, and accelerator where it differs there. Key: attention_default",
+    "attention_rate": "Rates of fused attention by sequence length. One row per program, "
+    "accelerator and head size. Key: attention_rate",
     "cost_parameter": "Parameters of cost and power: life of a server, utilization, overheads. "
-    "One row per parameter",
-    "device": "Devices of the simulators. One row per device",
-    "electricity_price": "Prices of electricity. One row per region and year",
-    "erratum": "Faults of the sources and their mends. One row per erratum",
-    "expert_default": "How programs exchange the tokens of experts, and what they recompute. "
-    "One row per framework, and accelerator and model where it differs there",
+    "One row per parameter. Key: parameter",
+    "device": "Devices of the simulators. One row per device. Key: accelerator",
+    "electricity_price": "Prices of electricity. One row per region and year. Key: region, year",
+    "erratum": "Faults of the sources and their mends. One row per erratum. Key: erratum",
+    "expert_default": "How programs exchange the tokens of experts, and what they recompute. One "
+    "row per framework, and accelerator and model where it differs there. Key: expert_default",
     "expert_load": "How much more than the mean the fullest rank of experts has, from measured "
-    "kernels. One row per routing, number of experts and number of ranks",
-    "facility_pue": "Energy of data centres over that of their computers. One row per facility",
-    "framework": "Training programs and their defaults. One row per framework",
-    "framework_alias": "Other names of training programs. One row per name",
-    "goodput": "Share of the time of large runs that made progress. One row per run",
-    "gpu_hour_price": "Published prices of an hour of one accelerator. "
-    "One row per quote: date, hardware and vendor",
+    "kernels. One row per routing, number of experts and number of ranks. Key: expert_load",
+    "facility_pue": "Energy of data centres over that of their computers. One row per facility. "
+    "Key: facility",
+    "framework": "Training programs and their defaults. One row per framework. Key: framework",
+    "framework_alias": "Other names of training programs. One row per name. Key: alias",
+    "goodput": "Share of the time of large runs that made progress. One row per run. Key: run",
+    "gpu_hour_price": "Published prices of an hour of one accelerator. One row per quote. Key: "
+    "quote_number",
     "grid_alias": "Other names of power grids: codes and names of countries, regions and states. "
-    "One row per name",
-    "grid_carbon": "Emissions of electricity: countries, regions of a cloud, states, and the grids "
-    "of published runs. One row per grid",
-    "interval_term": "Parts of the interval of a step that no constant makes. One row per part",
-    "matrix_product_rate": "Measured rates of matrix products. "
-    "One row per accelerator, number format and shape of a grid",
-    "model": "Models: their shapes. One row per model",
-    "model_alias": "Other names of models. One row per name",
-    "priced_as": "Accelerators of a system that take the price and power of another. "
-    "One row per accelerator",
-    "published_measurement": "Published times and memory of training steps, from ten sources, each "
-    "with its layout and the inputs that its source names. One row per measurement",
-    "published_megatron_h100_scaling": "Megatron-Core's published rates on H100s. "
-    "One row per published configuration",
+    "One row per name. Key: alias",
+    "grid_carbon": "Emissions of electricity: countries, regions of a cloud, states, and the "
+    "grids of published runs. One row per grid. Key: grid",
+    "interval_term": "Parts of the interval of a step that no constant makes. One row per part. "
+    "Key: interval_term",
+    "matrix_product_rate": "Measured rates of matrix products. One row per accelerator, number "
+    "format and shape of a grid. Key: accelerator, number_format, product_rows, "
+    "product_columns, product_depth",
+    "model": "Models: their shapes. One row per model. Key: model",
+    "model_alias": "Other names of models. One row per name. Key: alias",
+    "priced_as": "Accelerators of a system that take the price and power of another. One row per "
+    "accelerator. Key: accelerator",
+    "published_measurement": "Published times and memory of training steps, from ten sources, "
+    "each with its layout and the inputs that its source names. One row per measurement. Key: "
+    "published_row",
+    "published_megatron_h100_scaling": "Megatron-Core's published rates on H100s. One row per "
+    "published configuration. Key: model, num_gpus",
     "published_megatron_recompute": "Megatron's published step times with full and selective "
-    "recomputation. One row per published configuration",
-    "published_megatron_scaling": "Megatron's published rates on up to 3,072 A100s. "
-    "One row per published configuration",
-    "published_megatron_training_time": "Published times of whole runs, Megatron and ZeRO-3. "
-    "One row per published configuration",
-    "published_training_runs": "Published runs: GPU-hours, power, energy, carbon and cost. "
-    "One row per run or part of one",
-    "published_training_stage": "Published step times and rates of stages of large runs. "
-    "One row per stage",
-    "site": "Sites of clusters that train together. One row per site",
+    "recomputation. One row per published configuration. Key: model, activation_recompute",
+    "published_megatron_scaling": "Megatron's published rates on up to 3,072 A100s. One row per "
+    "published configuration. Key: model",
+    "published_megatron_training_time": "Published times of whole runs, Megatron and ZeRO-3. One "
+    "row per published configuration. Key: scheme, parameters, num_gpus, microbatch_size",
+    "published_training_runs": "Published runs: GPU-hours, power, energy, carbon and cost. One "
+    "row per run or part of one. Key: run_kind, model, organization, num_gpus",
+    "published_training_stage": "Published step times and rates of stages of large runs. One row "
+    "per stage. Key: model, num_gpus",
+    "site": "Sites of clusters that train together. One row per site. Key: site",
     "step_constant": "Constants that estimates take, with the lowest and highest plausible "
-    "value. One row per constant, and accelerator or framework where it differs there",
-    "recipe_constant": "Constants of a step that a recipe of number formats sets. "
-    "One row per constant, framework and recipe",
-    "step_constant_cause": "Why constants err, and how often a program makes another choice. "
-    "One row per constant, and framework where it differs there",
+    "value. One row per constant, and accelerator or framework where it differs there. Key: "
+    "step_constant",
+    "recipe_constant": "Constants of a step that a recipe of number formats sets. One row per "
+    "constant, framework and recipe. Key: recipe_constant",
+    "step_constant_cause": "Why constants err, and how often a program makes another choice. One "
+    "row per constant, and framework where it differs there. Key: step_constant",
     "sustained_product": "Rate and power of products that a GPU's power limit slows, in long and "
-    "in short runs. One row per accelerator, number format and program",
-    "system": "Systems: rates, links, latencies. One row per accelerator",
+    "in short runs. One row per accelerator, number format and program. Key: accelerator, "
+    "number_format, software",
+    "system": "Systems: rates, links, latencies. One row per accelerator. Key: accelerator",
 }
-"""Reference table -> its content and its grain."""
+"""Reference table -> its content, its grain and its key."""
 
 OTHER_COLUMNS = (
     Column("best", "str", "", "The fastest layout that fits, with its figures, as one struct"),
@@ -125,14 +131,15 @@ ARGUMENTS = {
     "bytes": "An amount of memory or traffic [bytes]",
     "cluster_row": "A row of a table of the estimator cluster",
     "deviations": "A number of standard deviations from the mean",
+    "each_num_gpus": "Whether each number of GPUs has a row; false: one row, with the GPUs of the "
+    "cheapest run",
     "error": "An error; NULL does not count",
     "erratum": "The id of an erratum, such as 'R2'",
     "first_name": "A model or an accelerator by any name, or the id of a problem or cell",
     "flops_per_second": "A rate of arithmetic [FLOP/s]",
     "fraction": "A ratio, 0.25 for a quarter",
     "given": "The value that was given; NULL: none",
-    "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: those of the grids of "
-    "published runs",
+    "given_kg_co2e_per_kwh": "Emissions of electricity [kg/kWh]; NULL: those of each grid",
     "given_price": "Price of an hour of one GPU [USD/GPU-hour]; NULL: every published one",
     "given_pue": "Energy of the facility over that of its computers, 1 to 10; NULL: published",
     "given_usd_per_kwh": "Price of electricity [USD/kWh]; NULL: the last published one",

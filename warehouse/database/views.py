@@ -1,10 +1,10 @@
 """Views and macros: generated views over the fact tables, then the files of sql/ by layer.
 
-A file of a layer holds one SELECT below two comment lines: its content and its grain. The view has
-the name of the file. A file of layer `functions` creates a table macro instead, a view with
-arguments that marts and people read.
+A file of a layer holds one SELECT below comment lines: its content, its grain and its key, the
+columns that no two rows have alike. The view has the name of the file. A file of layer `functions`
+creates a table macro instead, a view with arguments that marts and people read.
 
-A third line `-- Kept: <on>` makes a table of that name, whose rows are stored because DuckDB would
+A line `-- Kept: <on>` below them makes a table of that name, whose rows are stored because DuckDB would
 plan the SELECT for longer than it runs. View `found_<name>` is the SELECT. Commands make the rows
 again where they store cells (`cell`) or problems (`problem`); all rows are made with the views.
 """
@@ -89,9 +89,15 @@ class SqlFile(NamedTuple):
     name: str
     what: str
     grain: str
+    key: str
     sql: str
     path: Path
     kept_on: str = ""
+
+    @property
+    def comment(self) -> str:
+        """The comment of its view."""
+        return _comment(self.what, self.grain, self.key)
 
 
 class Check(NamedTuple):
@@ -219,26 +225,57 @@ def _arguments(text: str, words: list[Token]) -> tuple[Argument, ...]:
 
 def _generated() -> list[View]:
     estimators = all_estimators()
-    cells = "Cells of the newest version of their estimator. Grain: one row per cell"
+    cells = "Cells of the newest version of their estimator."
     order = (
         "Which cells are in force, and their order among siblings, found from all cells; table "
-        "cell has it stored. Grain: one row per cell"
+        "cell has it stored."
     )
-    counts = "Rows of each cell in the fact tables. Grain: one row per relation and cell"
+    counts = "Rows of each cell in the fact tables."
+    per_cell = ("one row per cell", "cell_id")
     found = [
-        View(CELL_ORDER, order, order_sql(estimators)),
-        View(CURRENT_CELL, cells, current_cell_sql()),
-        View(FACT_COUNT, counts, fact_count_sql(estimators)),
+        View(CELL_ORDER, _comment(order, *per_cell), order_sql(estimators)),
+        View(CURRENT_CELL, _comment(cells, *per_cell), current_cell_sql()),
+        View(
+            FACT_COUNT,
+            _comment(counts, "one row per relation and cell", "relation, cell_id"),
+            fact_count_sql(estimators),
+        ),
     ]
     for estimator in estimators:
         for relation in estimator.relations:
-            comment = (
+            what = (
                 f"Rows of {relation.name} of the newest version, each layout once, with what "
-                f"holds in its cell. Grain: {relation.grain}"
+                "holds in its cell."
             )
-            name = current_view_name(relation)
+            name, comment = current_view_name(relation), _comment(what, *_grain_of(relation))
             found.append(View(name, comment, current_view_sql(estimator, relation)))
     return found
+
+
+def _grain_of(relation: Relation) -> tuple[str, str]:
+    """Return the grain of the rows of a relation and their key."""
+    return relation.grain, ", ".join(("cell_id", *relation.keys))
+
+
+def _comment(what: str, grain: str, key: str) -> str:
+    return f"{what} Grain: {grain.rstrip('.')}. Key: {key}"
+
+
+def _layout_key() -> str:
+    """Return the key of the configurations of all estimators."""
+    return f"cell_id, {_keys()['layout']}"
+
+
+def _keys() -> dict[str, str]:
+    """Return the columns that `{name}` in a key stands for.
+
+    The name is that of a relation, or `layout` for all relations of configurations.
+    """
+    relations = [relation for each in all_estimators() for relation in each.relations]
+    found = {each.name: each.keys for each in relations}
+    layouts = [each.keys for each in relations if each.grain.partition(":")[0] == _CONFIGURATION]
+    found["layout"] = tuple(dict.fromkeys(name for names in layouts for name in names))
+    return {name: ", ".join(columns) for name, columns in found.items()}
 
 
 def _from_files(directory: Path) -> list[View]:
@@ -256,15 +293,14 @@ def _from_files(directory: Path) -> list[View]:
 
 
 def _of_file(file: SqlFile, *, is_function: bool) -> list[View]:
-    comment = f"{file.what} Grain: {file.grain}"
     if not file.kept_on:
-        return [View(file.name, comment, file.sql, file.path, is_function)]
+        return [View(file.name, file.comment, file.sql, file.path, is_function)]
     source = FOUND + file.name
-    finds = f"Finds the rows of table {file.name} anew. Grain: {file.grain}"
+    finds = _comment(f"Finds the rows of table {file.name} anew.", file.grain, file.key)
     columns = f"select * from {source} where false"
     return [
         View(source, finds, file.sql, file.path),
-        View(file.name, comment, columns, file.path, kept_on=file.kept_on),
+        View(file.name, file.comment, columns, file.path, kept_on=file.kept_on),
     ]
 
 
@@ -284,10 +320,11 @@ def _near_source(before: list[View]) -> View:
     parts += [
         f"select * from {quoted(name)}" for name in rest if name in names_in(union.sql).relations
     ]
-    comment = (
+    what = (
         "Configurations of every estimator, at least the leading rows of each cell and all that "
-        f"fit in memory and take up to 5 % longer than the fastest. Grain: {_CONFIGURATION}"
+        "fit in memory and take up to 5 % longer than the fastest."
     )
+    comment = _comment(what, _CONFIGURATION, _layout_key())
     return View(_NEAR_SOURCE, comment, "\nunion all by name\n".join(parts))
 
 
@@ -297,7 +334,8 @@ def _leading_configuration(marts: list[SqlFile]) -> list[View]:
     file = names.get("configuration")
     if file is None:
         return []
-    comment = f"{file.what.rstrip('.')}: leading rows of each cell alone. Grain: {file.grain}"
+    what = f"{file.what.rstrip('.')}: leading rows of each cell alone."
+    comment = _comment(what, file.grain, file.key)
     sql = re.sub(r"\bconfiguration_flops\b", LEADING_ROW, file.sql)
     return [View("leading_configuration", comment, sql)]
 
@@ -308,7 +346,7 @@ def _configuration_source(staging: list[SqlFile]) -> list[View]:
     if not names:
         return []
     sql = "\nunion all by name\n".join(f"select * from {quoted(name)}" for name in names)
-    comment = f"Configurations of every estimator. Grain: {_CONFIGURATION}"
+    comment = _comment("Configurations of every estimator.", _CONFIGURATION, _layout_key())
     return [View(CONFIGURATION_SOURCE, comment, sql)]
 
 
@@ -322,19 +360,39 @@ def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
 
 def _read(path: Path, needs_grain: bool) -> SqlFile:
     sql = path.read_text("utf-8")
-    what, grain, kept = (line.strip() for line in [*sql.splitlines()[:3], "", "", ""][:3])
-    hint = "begin the file with `-- <content>.`, then `-- Grain: one row per <thing>`"
+    top = header(sql)
+    what, grain = (line.strip() for line in [*top, "", ""][:2])
+    hint = (
+        "begin the file with `-- <content>.`, `-- Grain: one row per <thing>` and "
+        "`-- Key: <columns>`"
+    )
     if not is_name(path.stem):
         raise InputError(f"{path}: `{path.stem}` is not a name of a view", "use lower_case_words")
     if not what.removeprefix("--").strip() or not what.startswith("-- "):
         raise InputError(f"{path}: its first line does not say its content", hint)
     if needs_grain and not grain.startswith("-- Grain: "):
         raise InputError(f"{path}: its second line does not give the grain", hint)
-    grain = grain.removeprefix("-- Grain:").strip()
+    key = comment_text(top[2:]) if needs_grain else ""
+    if needs_grain and not key.startswith("Key: "):
+        raise InputError(f"{path}: its third line does not give the key", hint)
+    try:
+        key = key.removeprefix("Key: ").format_map(_keys())
+    except (KeyError, IndexError, ValueError) as error:
+        hint = f"relations are {', '.join(_keys())}"
+        raise InputError(f"{path}: `{key}` names no relation", hint) from error
+    kept = "".join(sql.splitlines()[len(top) : len(top) + 1])
     on = kept.removeprefix(_KEPT).strip() if kept.startswith(_KEPT) else ""
     if kept.startswith(_KEPT) and on not in _KEPT_ON:
-        raise InputError(f"{path}: its third line names no time: {on}", f"one of {_KEPT_ON}")
-    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, sql, path, on)
+        raise InputError(f"{path}: `{kept}` names no change", f"one of {', '.join(_KEPT_ON)}")
+    grain = grain.removeprefix("-- Grain:").strip()
+    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, key, sql, path, on)
+
+
+def header(sql: str) -> list[str]:
+    """Return the lines of content, grain and key; a key goes on after a comma at a line's end."""
+    lines = sql.splitlines()
+    end = next((n for n, line in enumerate(lines) if n > 1 and not line.endswith(",")), len(lines))
+    return lines[: end + 1]
 
 
 def _in_order(files: list[SqlFile]) -> list[SqlFile]:

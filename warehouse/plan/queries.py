@@ -261,7 +261,7 @@ from (
     cross join best{grids}
     where
         {_of_estimator(run)}
-        and is_default is distinct from false
+        and is_default
 )
 cross join best
 order by kg_co2e_per_kwh"""

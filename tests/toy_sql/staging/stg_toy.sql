@@ -1,5 +1,6 @@
 -- Toy estimates under the shared column names.
 -- Grain: one row per configuration
+-- Key: cell_id, {toy}
 select
     -- record
     cell_id,

@@ -1,0 +1,32 @@
+"""A column has one type in all tables and views."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from estimators.registry import all_estimators
+from warehouse.database.connection import open_for_read
+
+CONTINUOUS = {name for one in all_estimators() for each in one.relations for name in each.real}
+"""Whole numbers that some estimator, as its source, takes as real: half a GPU, 1.7 stages."""
+
+OTHERS = {
+    "best": "the best layout, or the best run: structs of other columns",
+    "num_fitting_layouts": "of a cell it fits the 32 bits that are stored; of a problem it may not",
+    "num_layouts": "likewise",
+}
+"""Column -> why it has several types all the same."""
+
+
+def test_a_column_has_one_type(empty_warehouse: Path) -> None:
+    # a stored table is smaller with counts of 32 bits, which its view makes those of others
+    query = """
+        select column_name, list_sort(list(distinct data_type)) as types
+        from duckdb_columns()
+        where not internal and not starts_with(table_name, 'stored_')
+        group by column_name
+        having count(distinct data_type) > 1"""
+    with open_for_read(empty_warehouse) as connection:
+        found = dict(connection.execute(query).fetchall())
+    several = {name: types for name, types in found.items() if name not in OTHERS}
+    assert several == {name: ["DOUBLE", "INTEGER"] for name in CONTINUOUS & several.keys()}
