@@ -105,7 +105,9 @@ def test_a_view_carries_its_header_and_the_dictionary_as_comments(
     create_views(connection, directory)
 
     comment = "select comment from duckdb_views() where view_name = 'a'"
-    assert connection.execute(comment).fetchall() == [("What it shows. Grain: one row per number",)]
+    assert connection.execute(comment).fetchall() == [
+        ("mart: What it shows. Grain: one row per number",)
+    ]
     columns = "select column_name, comment from duckdb_columns() where table_name = 'a'"
     assert connection.execute(columns).fetchall() == [
         ("step_seconds", "Time of one training step; its parts add up to it [seconds]."),

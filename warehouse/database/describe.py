@@ -26,11 +26,11 @@ from warehouse.database import (
     views,
 )
 from warehouse.database.lineage import all_sources, readers_of, reads_of
-from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
+from warehouse.database.meanings import LAYERS, ROLES, meaning_of, role_of
 from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.tables import core_tables, fact_table
-from warehouse.database.views import Argument, Macro, comment_text, macros_in
+from warehouse.database.views import Argument, Macro, macros_in
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Thing:
     ----------
     kind
         ``table``, ``view``, ``macro`` or ``table macro``.
+    role
+        One of `warehouse.database.meanings.ROLES`, the first word of its comment.
     layer
         One of `warehouse.database.meanings.LAYERS`.
     what, grain
@@ -77,6 +79,7 @@ class Thing:
 
     name: str
     kind: str
+    role: str
     layer: str
     what: str
     grain: str
@@ -130,17 +133,18 @@ class Description:
         macros = {macro.name: macro for macro in _macros()}
         found = []
         for name, kind, comment, parameters in connection.execute(_OBJECTS).fetchall():
-            what, grain = split_comment(comment or "")
             origin = origins.get(name, _Origin("own", "this database"))
+            role, what, grain, _ = split_comment(comment or "")
+            role = role or role_of(origin.layer)
             macro = macros.get(name)
             arguments = tuple(Argument(each, None) for each in parameters or ())
             example = ""
             if macro and [argument.name for argument in macro.arguments] == parameters:
                 arguments, example = macro.arguments, macro.example
-            made = (origin.layer, what, grain, origin.source, origin.notes)
+            made = (role, origin.layer, what, grain, origin.source, origin.notes)
             found.append(Thing(name, kind, *made, arguments, example))
-        layers = list(LAYERS)
-        found.sort(key=lambda thing: (layers.index(thing.layer), thing.name))
+        roles, layers = list(ROLES), list(LAYERS)
+        found.sort(key=lambda t: (roles.index(t.role), layers.index(t.layer), t.name))
         self.things = {thing.name: thing for thing in found}
 
     @cached_property
@@ -219,7 +223,7 @@ class Description:
             return thing, (meaning_of(name) if uses else None), uses
         query = f"select distinct column_name from duckdb_columns() where {IN_MAIN}"
         columns = (found for (found,) in self._connection.execute(query).fetchall())
-        near = _near(name, [*self.things, *columns, *LAYERS])
+        near = _near(name, [*self.things, *columns, *ROLES, *LAYERS])
         hint = f"did you mean {' or '.join(near)}?" if near else "`warehouse schema` lists them"
         raise InputError(f"`{asked}` is no table, view, macro or column", hint)
 
@@ -229,17 +233,24 @@ def usual_name(asked: str) -> str:
     return asked.strip().lower().replace("-", "_")
 
 
-def split_comment(comment: str) -> tuple[str, str]:
-    """Split the comment of a table, view or macro into its content and its grain."""
-    grain = _GRAIN.search(comment)
-    what = comment[: grain.start()] if grain else comment
-    return what.rstrip(), f"one{grain[1].rstrip('.')[3:]}" if grain else ""
+class Comment(NamedTuple):
+    """The parts of a comment: `role` is empty where the comment begins with none."""
+
+    role: str
+    what: str
+    grain: str
+    notes: str
 
 
-def argument_meaning(name: str) -> str:
-    """Return the meaning of a macro's argument: its own, else that of the column of its name."""
-    column = meaning_of(name)
-    return ARGUMENTS.get(name) or (column.comment if column else "")
+def split_comment(comment: str) -> Comment:
+    """Split the comment of a table, view or macro."""
+    role, _, rest = comment.partition(": ")
+    if role not in ROLES:
+        role, rest = "", comment
+    rest, _, notes = rest.partition(views.NOTE)
+    grain = _GRAIN.search(rest)
+    what = rest[: grain.start()] if grain else rest
+    return Comment(role, what.rstrip(), f"one{grain[1].rstrip('.')[3:]}" if grain else "", notes)
 
 
 def group_of(column: str) -> str:
@@ -289,8 +300,8 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
         if view.path is None:
             found[view.name] = _Origin(layer, "warehouse/database/views.py")
         else:
-            notes = comment_text(view.path.read_text("utf-8").splitlines()[2:])
-            found[view.name] = _Origin(layer, f"sql/{layer}/{view.path.name}", notes)
+            source = f"sql/{layer}/{view.path.name}"
+            found[view.name] = _Origin(layer, source, views.notes_of(view))
     for macro in _macros():
         found.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))
     return found

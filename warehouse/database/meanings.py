@@ -22,6 +22,29 @@ LAYERS = {
 }
 """Layer -> its content, in the order in which people need them."""
 
+ROLES = {
+    "mart": "Views to ask: ranks, comparisons, costs, accuracy",
+    "function": "Table macros to ask: views that take arguments",
+    "macro": "Functions for queries: units, FLOPs, utilization",
+    "reference": "Reference tables: published figures, each row with its source",
+    "record": "Problems, cells, studies, calibrations, measurements",
+    "intermediate": "Views that marts share",
+    "staging": "An estimator's rows under the names that all estimators share",
+    "internal": "Stored rows as written, and views of the newest: marts show them",
+    "own": "Made by hand in this database, not by the package",
+}
+"""First word of a comment -> the tables, views and macros that have it, marts first."""
+
+_ROLE_OF = {
+    "marts": "mart",
+    "functions": "function",
+    "macros": "macro",
+    "records": "record",
+    "current": "internal",
+    "results": "internal",
+}
+"""Layer -> its role, if that has another name."""
+
 REFERENCE_TABLES = {
     "accelerator": "Accelerators: peak rates, memory, links, power and purchase. "
     "One row per accelerator",
@@ -167,6 +190,23 @@ def meaning_of(name: str) -> Column | None:
     return COLUMNS.get(name) or _OTHER.get(name)
 
 
+def argument_meaning(name: str) -> str:
+    """Return the meaning of a macro's argument: its own, else that of the column of its name."""
+    column = meaning_of(name)
+    return ARGUMENTS.get(name) or (column.comment if column else "")
+
+
+def role_of(layer: str) -> str:
+    """Return the role of the tables, views and macros of a layer."""
+    return _ROLE_OF.get(layer, layer)
+
+
+def comment_of(role: str, meaning: str) -> str:
+    """Return the comment of a table, view or macro: its role, so that lists can be sorted by it."""
+    return f"{role}: {meaning}"
+
+
 def reference_comment(name: str) -> str:
     """Return the comment of the reference table that `name`.csv becomes."""
-    return REFERENCE_TABLES.get(name, f"Reference table, from {name}.csv. One row per source")
+    meaning = REFERENCE_TABLES.get(name, f"Reference table, from {name}.csv. One row per source")
+    return comment_of("reference", meaning)

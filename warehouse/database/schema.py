@@ -29,7 +29,7 @@ from warehouse.database import (
 from warehouse.database.clashes import refuse_views_of_tables
 from warehouse.database.create_views import comment, comments_of, create_views
 from warehouse.database.made_from import definitions, made_from
-from warehouse.database.meanings import meaning_of, reference_comment
+from warehouse.database.meanings import comment_of, meaning_of, reference_comment
 from warehouse.database.meta import (
     FACTS_ID,
     FACTS_LAST,
@@ -215,7 +215,7 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
     tables = all_tables(all_estimators())
     refuse_shared_names([META, *(table.name for table in tables), *(path.stem for path in files)])
     dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
-    described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
+    described = [[t.name, t.comment, t.columns, t.key, t.required] for t in tables]
     return {
         "schema_version": str(SCHEMA_VERSION),
         "package_version": warehouse.__version__,
@@ -242,7 +242,10 @@ def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
         f"insert into {META} select unnest(?::varchar[]), unnest(?::varchar[])",
         [list(meta), list(meta.values())],
     )
-    meaning = "Versions and hashes of everything that this database was made from. One row per key"
+    meaning = comment_of(
+        "internal",
+        "Versions and hashes of everything that this database was made from. One row per key",
+    )
     columns = [found for found in map(meaning_of, ("key", "value")) if found]
     _comment(connection, META, meaning, columns)
 
@@ -264,7 +267,7 @@ def _migrate(connection: DuckDBPyConnection) -> None:
                 connection.execute(f"{altered} add column {quoted(name)} {kind}{default}")
             elif present[name] != kind:
                 connection.execute(f"{altered} alter column {quoted(name)} set data type {kind}")
-        _comment(connection, table.name, table.meaning, map(column, table.columns), comments)
+        _comment(connection, table.name, table.comment, map(column, table.columns), comments)
     for estimator in estimators:
         fill_choices(connection, estimator)
 

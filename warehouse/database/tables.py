@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS, Column
 from warehouse.database.in_force import MARKS
+from warehouse.database.meanings import comment_of
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 
@@ -38,7 +39,8 @@ class Table:
     """A table by dictionary names.
 
     `key` is its primary key. `required` columns are NOT NULL. `real` columns hold real numbers
-    although the dictionary declares whole numbers.
+    although the dictionary declares whole numbers. `role` is one of
+    `warehouse.database.meanings.ROLES`.
     """
 
     name: str
@@ -47,6 +49,12 @@ class Table:
     key: str = ""
     required: tuple[str, ...] = ()
     real: frozenset[str] = frozenset()
+    role: str = "record"
+
+    @property
+    def comment(self) -> str:
+        """Its role and meaning, for COMMENT ON."""
+        return comment_of(self.role, self.meaning)
 
     def type_of(self, name: str) -> str:
         """Return the DuckDB type of one of the columns."""
@@ -100,6 +108,7 @@ STORED_BEST = Table(
         *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
         *("bubble_seconds", "data_comm_seconds"),
     ),
+    role="internal",
 )
 """`warehouse.database.stored_best` keeps it up to date."""
 
@@ -112,6 +121,7 @@ STORED_PROBLEM = Table(
         *("assumptions", "num_changed_constants", "num_changed_step_constants"),
         *("scaling_id", "capacity_id", "workload_id"),
     ),
+    role="internal",
 )
 """`warehouse.database.stored_problem` keeps it up to date."""
 
@@ -120,6 +130,7 @@ STORED_FRONT = Table(
     "Layouts that no other of their problem beats in both step time and memory, kept so that views "
     "need not find them; view problem_front shows them. One row per layout of a front",
     ("cell_id", "problem_id", "step_seconds", "memory_bytes", *LAYOUT_COLUMNS),
+    role="internal",
 )
 """`warehouse.database.stored_front` keeps it up to date."""
 
@@ -131,6 +142,7 @@ STORED_PRICE = Table(
         *("accelerator", "priced_as", "basis", "year", "usd_per_gpu_hour", "num_quotes"),
         *("watts_per_gpu", "pue"),
     ),
+    role="internal",
 )
 """`warehouse.database.stored_price` keeps it up to date."""
 
@@ -222,7 +234,7 @@ def fact_table(estimator: Estimator, relation: Relation) -> Table:
     """Return the table that holds the rows of a relation."""
     meaning = f"{estimator.title.rstrip('.')}. {relation.grain[:1].upper()}{relation.grain[1:]}"
     columns = ("cell_id", *relation.stored, IS_REPEATED)
-    return Table(relation.table, meaning, columns, real=relation.real)
+    return Table(relation.table, meaning, columns, real=relation.real, role="internal")
 
 
 def leading_table(estimator: Estimator, relation: Relation) -> Table:

@@ -28,7 +28,7 @@ from warehouse.database.current import (
 )
 from warehouse.database.in_force import CELL_ORDER, order_sql
 from warehouse.database.lineage import Token, names_in, tokens
-from warehouse.database.meanings import OTHER_COLUMNS
+from warehouse.database.meanings import OTHER_COLUMNS, argument_meaning, comment_of, role_of
 from warehouse.database.sql_text import is_name, quoted
 from warehouse.errors import InputError
 
@@ -55,9 +55,13 @@ MACROS = "macros.sql"
 _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
-_COMMENTS = "comments on views, macros and columns"
+_COMMENTS = "comments on views, macros and columns, with roles and notes"
 """Version of the comments: change it when comments are added, so that existing databases get
 them."""
+NOTE = " Note: "
+"""Begins the part of a comment that follows the grain."""
+_CALL = "After `use` of this database"
+"""Begins the example of a table macro: DuckDB looks up its tables where the reader stands."""
 
 
 class Argument(NamedTuple):
@@ -124,7 +128,8 @@ def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
 
 def packaged(directory: Path | None = None) -> list[View]:
     """Return the views and table macros that `create_views` creates, in order."""
-    return [*_generated(), *_from_files(directory or resources.sql_directory())]
+    views = [*_generated(), *_from_files(directory or resources.sql_directory())]
+    return [view._replace(comment=_whole_comment(view)) for view in views]
 
 
 def macros_in(text: str) -> list[Macro]:
@@ -158,6 +163,26 @@ def layer_of(view: View) -> str:
     if view.path is not None:
         return view.path.parent.name
     return "staging" if view.name == CONFIGURATION_SOURCE else CURRENT
+
+
+def notes_of(view: View) -> str:
+    """Return the text below the header of a view's file, without its example."""
+    if view.path is None:
+        return ""
+    lines = view.sql.splitlines()
+    rest = lines[lines.index("--") :] if "--" in lines else []
+    return comment_text(rest)
+
+
+def _whole_comment(view: View) -> str:
+    """Return the comment that a client shows: all that `warehouse schema` says of the view."""
+    parts = [notes_of(view)]
+    for macro in macros_in(view.sql) if view.is_function else ():
+        meanings = [f"{each.name}: {argument_meaning(each.name)}" for each in macro.arguments]
+        parts += [*(f"{each.rstrip('.')}." for each in meanings), f"{_CALL}: {macro.example}"]
+    note = " ".join(filter(None, parts))
+    text = f"{view.comment.rstrip('.')}.{NOTE}{note}" if note else view.comment
+    return comment_of(role_of(layer_of(view)), text)
 
 
 def _joined(lines: list[str]) -> str:
