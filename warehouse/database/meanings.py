@@ -131,6 +131,7 @@ OTHER_COLUMNS = (
     Column("name_kind", "str", "", "What has the name: model, accelerator, problem, cell"),
     Column("product", "str", "", "The product whose constants a problem should have"),
     Column("spelling_place", "int", "", "Order of the meanings of a spelling: the least counts"),
+    Column("training_days", "float", "days", "Time of the run"),
     Column("value", "str", "", "The version, hash or list of names"),
 )
 """Columns that only views share, and those of `warehouse_meta`."""

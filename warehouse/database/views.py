@@ -170,8 +170,8 @@ def notes_of(view: View) -> str:
     if view.path is None:
         return ""
     lines = view.sql.splitlines()
-    rest = lines[lines.index("--") :] if "--" in lines else []
-    return comment_text(rest)
+    header = lines[: _comment_lines(lines)]
+    return comment_text(header[header.index("--") :]) if "--" in header else ""
 
 
 def _whole_comment(view: View) -> str:
