@@ -7,7 +7,8 @@
 -- default. The default power is that of the run's own steps, where its estimator has it: the power
 -- of the cheapest run of a line. Otherwise it is the server's average. only_id keeps the runs of
 -- one cell or problem, only_num_gpus those on that number of GPUs, only_seq_len those of that
--- sequence length. Where no power is known, energy is NULL, and power_note says why.
+-- sequence length. Where no power is known, energy is NULL, and power_note says why. View
+-- energy_per_trillion_tokens is this for 1e12.
 -- Example: select model, accelerator, grid, lowest_energy_kwh, lowest_kg_co2e from
 -- training_energy_for(1e12, given_pue := 1.2) where is_default limit 5
 create or replace macro training_energy_for(

@@ -5,12 +5,14 @@
 -- part of a step counts as that part. The price and the power are those of problem_price; the
 -- energy has the overhead of a hyperscaler's site. NULL where no layout fits, or no price or power
 -- was published. Dollars compare between prices of the same basis and of several vendors
--- (num_quotes). An estimate that is_lower_bound is faster than any run.
+-- (num_quotes). An estimate that is_lower_bound is faster than any run. known_model and priced_as are
+-- keys of tables model and accelerator.
 select
     best_of_problem.estimator,
     best_of_problem.estimator_version,
     best_of_problem.variant,
     problem_group.model,
+    problem.model as known_model,
     problem_group.model_shape,
     problem_group.seq_len,
     problem_group.accelerator,
