@@ -23,7 +23,7 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.describe import Description
 from warehouse.database.sql_text import quoted
 
-SHELL = Path(distribution("duckdb-cli").locate_file("duckdb_cli/duckdb"))
+SHELL = Path(str(distribution("duckdb-cli").locate_file("duckdb_cli/duckdb")))
 """The shell itself: the script of its name starts another process, which would outlive it."""
 
 LARGE = 600_000
