@@ -116,6 +116,11 @@ def test_every_comment_of_the_package_begins_with_its_role(
     assert {thing.role for thing in described.things.values()} == set(ROLES) - {"own"}
 
 
+def test_the_comment_of_a_column_has_its_accepted_values() -> None:
+    comment = COLUMNS["strategy"].comment
+    assert comment.endswith("One of tensor_1d, summa_2d, context_2d.")
+
+
 def test_the_comment_of_a_table_macro_has_all_that_a_call_needs(
     connection: duckdb.DuckDBPyConnection, described: Description
 ) -> None:
