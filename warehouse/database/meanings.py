@@ -22,19 +22,6 @@ LAYERS = {
 }
 """Layer -> its content, in the order in which people need them."""
 
-ROLES = {
-    "mart": "Views to ask: ranks, comparisons, costs, accuracy",
-    "function": "Table macros to ask: views that take arguments",
-    "macro": "Functions for queries: units, FLOPs, utilization",
-    "reference": "Reference tables: published figures, each row with its source",
-    "record": "Problems, cells, studies, calibrations, measurements",
-    "intermediate": "Views that marts share",
-    "staging": "An estimator's rows under the names that all estimators share",
-    "internal": "Stored rows as written, and views of the newest: marts show them",
-    "own": "Made by hand in this database, not by the package",
-}
-"""First word of a comment -> the tables, views and macros that have it, marts first."""
-
 _ROLE_OF = {
     "marts": "mart",
     "functions": "function",
@@ -44,6 +31,11 @@ _ROLE_OF = {
     "results": "internal",
 }
 """Layer -> its role, if that has another name."""
+
+ROLES = {_ROLE_OF.get(layer, layer): content for layer, content in LAYERS.items()} | {
+    "internal": "Stored rows as written, and views of the newest: marts show them"
+}
+"""First word of a comment -> the tables, views and macros that have it, marts first."""
 
 REFERENCE_TABLES = {
     "accelerator": "Accelerators: peak rates, memory, links, power and purchase. "
