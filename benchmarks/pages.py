@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.pages README.md docs/planning.md`` runs the commands of the pages, each page
 in an empty directory of its own, and puts in what they print. The tour starts from the
-quickstart, as its reader does, and docs/python.md from the small one. An output that differs in
-timings only stays as it is. Blocks of Python that begin with ``>>>`` are sessions, and are run too.
+quickstart, as its reader does, and the pages of `SMALL` from the small one. An output that differs
+in timings only stays as it is. Blocks of Python that begin with ``>>>`` are sessions, and are run
+too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
 SIZE = re.compile(r"holds [\d,]+ configurations \([\d,]+ MB\)")
 ESTIMATE = re.compile(r"about [\d.,]+ \w+ and [\d.,]+ [MG]B")
+SMALL = ("python.md", "sql-clients.md")
+"""Pages whose reader has the database of the small quickstart."""
 HIDDEN = ("WAREHOUSE_DB", "PYTHONPATH")
 """Variables that a user's shell does not have, and that would hide faults."""
 
@@ -161,7 +164,7 @@ def main() -> None:
             write_files(page, place)
             if path.name == "tour.md":
                 printed("warehouse quickstart", place)
-            if path.name == "python.md":
+            if path.name in SMALL:
                 os.environ.pop("WAREHOUSE_DB", None)  # its sessions run in this process
                 printed("warehouse quickstart --small", place)
             page = filled(page, place)

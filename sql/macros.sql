@@ -149,6 +149,15 @@ regexp_replace(
     ' ?(\p{L}+) ?', '\1', 'g'
 );
 
+-- Whether the FLOPs of a problem's steps alone take time, so that its estimates are lower bounds:
+-- of clusters without bubbles and communication, and of GPUs at their peak rate. Example: select
+-- is_time_of_flops(null, 989e12, 989e12)
+create or replace macro is_time_of_flops(
+    cluster_flops_per_second, achieved_flops_per_second_per_gpu, matrix_flops_per_second
+) as
+cluster_flops_per_second is not null
+or coalesce(achieved_flops_per_second_per_gpu = matrix_flops_per_second, false);
+
 -- The columns of a layout, as one struct: `unnest(layout_of(configuration))` selects them all.
 -- Example: select cell_id, unnest(layout_of(configuration)) from configuration limit 5
 create or replace macro layout_of(layout) as

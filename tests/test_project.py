@@ -363,7 +363,7 @@ SITE = (ROOT / "mkdocs.yml").read_text("utf-8")
 
 def test_every_page_has_a_place_in_the_site() -> None:
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} | set(OUTSIDE)
-    listed = re.findall(r"^ +- ([\w.]+\.md)$", SITE, re.MULTILINE)
+    listed = re.findall(r"^ +- ([\w.-]+\.md)$", SITE, re.MULTILINE)
     assert len(listed) == len(set(listed))
     assert set(listed) == {page for page in pages if page.endswith(".md")}
     assert all((ROOT / source).is_file() for source in OUTSIDE.values())

@@ -103,10 +103,11 @@ class Column:
 
     @property
     def comment(self) -> str:
-        """Meaning, unit and source in one line, for COMMENT ON and docs."""
+        """Meaning, unit, accepted values and source in one line, for COMMENT ON and docs."""
         unit = f" [{self.unit}]" if self.unit else ""
+        choices = f" One of {', '.join(self.choices)}." if self.choices else ""
         source = f" Source: {self.source}." if self.source else ""
-        return f"{self.meaning}{unit}.{source}"
+        return f"{self.meaning}{unit}.{choices}{source}"
 
 
 class Facts(TypedDict, total=False):

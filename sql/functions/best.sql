@@ -4,7 +4,8 @@
 --
 -- Fastest first: best('gpt3_1T', 4096). NULL GPUs: every number. The model may have any of its
 -- names; there is no row where nothing of it is stored. The best is that of num_layouts: one
--- layout, perhaps, of an evaluated file (is_whole_space).
+-- layout, perhaps, of an evaluated file (is_whole_space). View run_per_trillion_tokens has the same
+-- layouts of every model.
 -- Example: select estimator, variant, accelerator, best_layout, best_step_seconds from
 -- best('gpt3_1T', 4096) limit 5
 create or replace macro best(asked_model, asked_num_gpus) as table

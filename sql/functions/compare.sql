@@ -6,7 +6,8 @@
 -- GPUs and batch, under the same assumptions, by the same estimator and variant; compare('A100',
 -- 'B200') pairs those of the same model. Two ids of problems, as numbers or text, are paired by the
 -- same estimator and variant; two ids of cells always. Names may have any spelling; there is no row
--- where nothing stored pairs. Ratios are the second's over the first's.
+-- where nothing stored pairs. Ratios are the second's over the first's. View
+-- run_per_trillion_tokens, joined with itself, pairs any two.
 -- Example: from compare('A100', 'B200') limit 5
 create or replace macro compare(first_name, second_name) as table
     with found as materialized (

@@ -5,7 +5,8 @@
 -- training_run_for has the fastest layout of each cell; this has all of them, to filter by layout,
 -- problem or headroom_bytes. A partial last step takes as long as a full one. The time of the run
 -- is that of its steps over assumed_goodput, or over 1. A layout without a step time is left out.
--- Without a model of memory, every layout fits and headroom_bytes is NULL.
+-- Without a model of memory, every layout fits and headroom_bytes is NULL. View configuration has
+-- the same layouts with the time and the tokens of a step.
 -- Example: select num_gpus, data_parallel, tensor_parallel, gpu_hours from layout_run_for(1e12)
 -- where headroom_bytes > 8e9 order by gpu_hours limit 5
 create or replace macro layout_run_for(asked_tokens, assumed_goodput := null) as table

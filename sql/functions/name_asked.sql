@@ -4,7 +4,8 @@
 --
 -- name_kinds lists the kinds to look for, as in name_spelling. Without an exact spelling of a kind,
 -- the one name that differs only in capitals, spaces and hyphens is taken, if there is just one.
--- Where no kind has the name, the error names the argument, the value and the nearest names.
+-- Where no kind has the name, the error names the argument, the value and the nearest names. View
+-- name_spelling has all names.
 -- Example: from name_asked('asked_model', 'GPT3-1t', ['model'])
 create or replace macro name_asked(argument_name, asked, name_kinds) as table
     with known as (

@@ -8,6 +8,7 @@
 -- of any where they are NULL. A partial last step takes as long as a full one. NULL where no layout
 -- fits; dollars and energy are NULL where no price or power was published. Dollars compare only
 -- between prices of the same basis and of several vendors (num_quotes). Ratios are of time alone.
+-- View system_comparison is this for 1e12.
 -- Example: select model, accelerator, nvlink_size, num_gpus, training_seconds from
 -- system_comparison_for(1e12) order by all limit 5
 create or replace macro system_comparison_for(

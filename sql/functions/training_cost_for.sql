@@ -10,6 +10,7 @@
 -- NULL, and price_note says why. The electricity of an owned accelerator follows given_watts,
 -- given_pue and given_usd_per_kwh, or else the power of the run's own steps, where its estimator
 -- has it, and published values.
+-- View cost_per_trillion_tokens is this for 1e12.
 -- Example: select model, accelerator, num_gpus, lowest_cost_usd from training_cost_for(1e12,
 -- given_price := 2.5) order by lowest_cost_usd limit 5
 create or replace macro training_cost_for(

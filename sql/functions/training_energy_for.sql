@@ -12,6 +12,7 @@
 -- those on that number of GPUs, only_seq_len those of that sequence length. each_num_gpus := false
 -- merges the rows of all numbers of GPUs. Where no power is known, energy is NULL, and power_note
 -- says why.
+-- View energy_per_trillion_tokens is this for 1e12.
 -- Example: select model, accelerator, num_gpus, lowest_energy_kwh, lowest_kg_co2e from
 -- training_energy_for(1e12, given_pue := 1.2) where is_default_power and grid = 'France' limit 5
 create or replace macro training_energy_for(

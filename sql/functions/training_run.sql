@@ -5,7 +5,8 @@
 -- Shortest first: training_run('gpt3_1T', 20e12, 4096). NULL GPUs: every number. The model may have
 -- any of its names; there is no row where no run of it is stored. Each problem has its fastest run,
 -- as in training_run_for, at the price of problem_price, and at the power of its own steps or else
--- that of problem_price; NULL where none is known.
+-- that of problem_price; NULL where none is known. View run_per_trillion_tokens has the
+-- runs of every model for 1e12 tokens.
 -- Example: select estimator, accelerator, num_gpus, days(training_seconds) as days, cost_usd from
 -- training_run('gpt3_1T', 20e12, 4096) limit 5
 create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) as table

@@ -58,11 +58,10 @@ run as (
         best_of_cell.best.training_seconds,
         case when best_of_cell.best.memory_bytes is not null then true end as fits_memory,
         best_of_cell.best.slot_watts,
-        -- of clusters the FLOPs alone take time, no bubble and no communication; and no GPU is
-        -- faster than its peak rate
-        problem.cluster_flops_per_second is not null
-        or coalesce(
-            problem.achieved_flops_per_second_per_gpu = problem.matrix_flops_per_second, false
+        is_time_of_flops(
+            problem.cluster_flops_per_second,
+            problem.achieved_flops_per_second_per_gpu,
+            problem.matrix_flops_per_second
         ) as is_lower_bound,
         best_of_cell.best_layout,
         hash(best_of_cell.coverage) as choices

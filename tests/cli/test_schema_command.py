@@ -10,27 +10,27 @@ from pathlib import Path
 import pytest
 
 from tests.shared import Command, Quickstart
-from warehouse.database.meanings import LAYERS
+from warehouse.database.meanings import ROLES
 
 
-def test_everything_is_listed_by_layer_with_what_it_is_and_its_rows(
+def test_everything_is_listed_by_role_with_what_it_is_and_its_rows(
     warehouse: Command, quickstart: Quickstart
 ) -> None:
     code, out, err = warehouse("schema", "--db", quickstart.database)
     assert (code, err) == (0, "")
     sections = re.findall(r"^(\w+): ", out, re.MULTILINE)
-    assert sections == [layer for layer in LAYERS if layer in sections]
-    assert set(LAYERS) - set(sections) == {"own"}
+    assert sections == [role for role in ROLES if role != "own"]
     assert re.search(r"^  roofline +\d{3},\d{3}  Roofline per operation.*: one row per", out, re.M)
     assert re.search(r"^  configuration_rank  +Configurations that .*: one row per", out, re.M)
     assert re.search(r"^  in_days\(seconds\)  +Seconds in days", out, re.M)
     assert "training_cost_for(asked_tokens, ...)" in out
 
 
-def test_a_layer_is_listed_alone(warehouse: Command, quickstart: Quickstart) -> None:
-    code, out, _ = warehouse("schema", "marts", "--db", quickstart.database)
+@pytest.mark.parametrize("name", ["mart", "marts"])
+def test_a_role_is_listed_alone(warehouse: Command, quickstart: Quickstart, name: str) -> None:
+    code, out, _ = warehouse("schema", name, "--db", quickstart.database)
     assert code == 0
-    assert out.startswith("marts: Views to ask")
+    assert out.startswith("mart: Views to ask")
     assert "\n\n" not in out
 
 
@@ -39,7 +39,7 @@ def test_a_view_shows_columns_lineage_and_an_example(
 ) -> None:
     code, out, err = warehouse("schema", "Training-Cost", "--db", quickstart.database)
     assert (code, err) == (0, "")
-    assert out.startswith("training_cost: view, marts\n  Dollars of")
+    assert out.startswith("training_cost: view, mart\n  Dollars of")
     assert re.search(
         r"^  lowest_cost_usd  +DOUBLE +USD +Cost of the run that takes fewest", out, re.M
     )
@@ -63,7 +63,7 @@ def test_a_macro_shows_its_arguments_and_defaults(
     warehouse: Command, quickstart: Quickstart
 ) -> None:
     _, out, _ = warehouse("schema", "training_run_for", "--db", quickstart.database)
-    assert out.startswith("training_run_for(asked_tokens, assumed_goodput): table macro, functions")
+    assert out.startswith("training_run_for(asked_tokens, assumed_goodput): table macro, function")
     assert re.search(r"^  asked_tokens +Tokens to train on", out, re.M)
     assert re.search(r"^  assumed_goodput  := null  Share of the time", out, re.M)
     assert re.search(r"^read by .*training_run_group_for", out, re.M)
@@ -78,7 +78,7 @@ def test_a_column_shows_its_meaning_and_where_it_occurs(
     code, out, _ = warehouse("schema", "num_gpus", "--db", quickstart.database)
     assert code == 0
     assert out.startswith("num_gpus: column, Problem\n  meaning  GPUs of the run\n")
-    assert re.search(r"^  marts .*configuration_rank", out, re.M)
+    assert re.search(r"^  mart .*configuration_rank", out, re.M)
     assert re.search(r"^  intermediate .*estimated_run \(DOUBLE\)", out, re.M)
 
 
@@ -108,6 +108,7 @@ def test_json_of_everything(warehouse: Command, quickstart: Quickstart) -> None:
     assert by_name["configuration"] == {
         "name": "configuration",
         "kind": "view",
+        "role": "mart",
         "layer": "marts",
         "what": by_name["configuration"]["what"],
         "grain": "one row per configuration",
@@ -131,7 +132,8 @@ def test_json_of_one_name(warehouse: Command, quickstart: Quickstart) -> None:
     }
     assert "problem_model" in thing["read_by"]
     assert column["meaning"] == "Name of the model"
-    assert {"name": "problem", "layer": "records", "type": "VARCHAR"} in column["uses"]
+    place = {"name": "problem", "role": "record", "layer": "records", "type": "VARCHAR"}
+    assert place in column["uses"]
 
 
 def test_a_near_miss_is_named_and_exits_3(warehouse: Command, quickstart: Quickstart) -> None:

@@ -33,6 +33,33 @@ def test_views_need_no_use(quickstart: Quickstart) -> None:
             assert connection.execute(f"from wh.{view} limit 1").fetchall()
 
 
+def test_marts_answer_what_macros_do_for_a_trillion_tokens(quickstart: Quickstart) -> None:
+    key = "problem_id, estimator, estimator_version, variant"
+    with duckdb.connect() as connection:
+        connection.execute(f"attach '{quickstart.database}' as wh (read_only)")
+        runs = connection.execute(
+            "select model, num_gpus, best_layout, best_step_seconds, "
+            f"20 * gpu_hours, 20 * cost_usd, 20 * energy_kwh, {key} "
+            "from wh.run_per_trillion_tokens where model = 'gpt3_1T' and gpu_hours is not null "
+            f"order by {key}"
+        ).fetchall()
+        costs = connection.execute("from wh.cost_per_trillion_tokens order by all").fetchall()
+        energies = connection.execute("from wh.energy_per_trillion_tokens order by all").fetchall()
+        connection.execute("use wh")
+        asked = connection.execute(
+            "select model, num_gpus, best_layout, step_seconds, "
+            f"gpu_hours, cost_usd, energy_kwh, {key} "
+            f"from training_run('gpt3_1T', 20e12, null) order by {key}"
+        ).fetchall()
+        assert [row[:3] + row[7:] for row in runs] == [row[:3] + row[7:] for row in asked]
+        for mine, other in zip(runs, asked, strict=True):
+            # the last step of the macro's run is a whole one
+            assert mine[3:7] == pytest.approx(other[3:7], rel=1e-5)
+        for found, macro in ((costs, "training_cost_for"), (energies, "training_energy_for")):
+            assert found == connection.execute(f"from {macro}(1e12) order by all").fetchall()
+            assert found
+
+
 @pytest.mark.long
 def test_table_macros_answer_after_use(quickstart: Quickstart, examples: list[str]) -> None:
     attach = f"attach '{quickstart.database}' as wh (read_only); use wh"

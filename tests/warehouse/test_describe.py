@@ -18,7 +18,9 @@ from warehouse.database.meanings import (
     LAYERS,
     OTHER_COLUMNS,
     REFERENCE_TABLES,
+    ROLES,
     meaning_of,
+    role_of,
 )
 from warehouse.database.reference import measured_files, reference_files
 from warehouse.database.views import Argument, macros_in
@@ -84,15 +86,50 @@ def test_every_reference_table_says_what_it_holds_and_its_grain() -> None:
     files = (*reference_files(), *measured_files())
     assert {path.stem for path in files} == set(REFERENCE_TABLES)
     for name, comment in REFERENCE_TABLES.items():
-        assert all(split_comment(comment)), name
+        assert all(split_comment(comment)[1:3]), name
 
 
-def test_a_comment_has_content_grain_and_key() -> None:
-    split = split_comment("What it is. Grain: one row per GPU and day. Key: gpu, day")
-    assert split == ("What it is.", "one row per GPU and day", ("gpu", "day"))
-    assert split_comment("Cells. One row per cell.") == ("Cells.", "one row per cell", ())
-    assert split_comment("Seconds, for people.") == ("Seconds, for people.", "", ())
-    assert split_comment("") == ("", "", ())
+def test_a_comment_has_role_content_grain_key_and_notes() -> None:
+    whole = "mart: What: it is. Grain: one row per GPU and day. Key: gpu, day. Note: One row per x."
+    parts = ("mart", "What: it is.", "one row per GPU and day", ("gpu", "day"), "One row per x.")
+    assert split_comment(whole) == parts
+    assert split_comment("record: Cells. One row per cell.")[:4] == (
+        *("record", "Cells.", "one row per cell", ()),
+    )
+    assert split_comment("Days: of people.") == ("", "Days: of people.", "", (), "")
+    assert split_comment("") == ("", "", "", (), "")
+
+
+def test_every_comment_of_the_package_begins_with_its_role(
+    connection: duckdb.DuckDBPyConnection, described: Description
+) -> None:
+    comments = connection.execute(
+        "select view_name, comment from duckdb_views() where not internal union all "
+        "select table_name, comment from duckdb_tables() union all "
+        "select function_name, comment from duckdb_functions() where not internal"
+    ).fetchall()
+    for name, comment in comments:
+        thing = described.things[name]
+        assert comment.startswith(f"{thing.role}: {thing.what}"), name
+        if thing.role not in ("internal", "intermediate", "deprecated"):
+            assert thing.role == role_of(thing.layer)
+    assert {thing.role for thing in described.things.values()} == set(ROLES) - {"own"}
+
+
+def test_the_comment_of_a_column_has_its_accepted_values() -> None:
+    comment = COLUMNS["strategy"].comment
+    assert comment.endswith("One of tensor_1d, summa_2d, context_2d.")
+
+
+def test_the_comment_of_a_table_macro_has_all_that_a_call_needs(
+    connection: duckdb.DuckDBPyConnection, described: Description
+) -> None:
+    thing = described.things["training_run"]
+    query = "select comment from duckdb_functions() where function_name = 'training_run'"
+    ((comment,),) = connection.execute(query).fetchall()
+    assert thing.notes in comment
+    assert "asked_tokens: Tokens to train on" in comment
+    assert comment.endswith(f"After `use` of this database: {thing.example}")
 
 
 # ---- tables, views and macros ----
@@ -107,8 +144,11 @@ def test_everything_of_the_package_has_a_layer_and_says_what_it_is(described: De
         assert bool(thing.key) == has_key, thing.name
 
 
-def test_things_come_by_layer_marts_first_then_by_name(described: Description) -> None:
-    places = [(list(LAYERS).index(t.layer), t.name) for t in described.things.values()]
+def test_things_come_by_role_marts_first_then_by_name(described: Description) -> None:
+    places = [
+        (list(ROLES).index(t.role), list(LAYERS).index(t.layer), t.name)
+        for t in described.things.values()
+    ]
     assert places == sorted(places)
 
 
@@ -210,7 +250,7 @@ def test_a_users_own_view_is_described_too() -> None:
     with in_memory() as connection:
         connection.execute("create view mine as select model, 1 as x from configuration_rank")
         described = Description(connection)
-        assert described.things["mine"].layer == "own"
+        assert described.things["mine"].role == described.things["mine"].layer == "own"
         assert described.reads["mine"] == ("configuration_rank",)
         assert [column.meaning for column in described.columns("mine")] == ["Name of the model", ""]
         assert "mine" in described.readers["configuration_rank"]

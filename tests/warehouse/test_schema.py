@@ -119,7 +119,7 @@ def test_every_table_view_and_dictionary_column_carries_its_comment(
     ).fetchall()
 
     assert [name for name, comment in named if not comment] == []
-    assert dict(named)["toy_part"] == f"{TOY.title}. One row per configuration and part"
+    assert dict(named)["toy_part"] == (f"internal: {TOY.title}. One row per configuration and part")
     checked = [
         (table, name)
         for table, name, comment in comments

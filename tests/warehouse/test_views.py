@@ -108,7 +108,7 @@ def test_a_view_carries_its_header_and_the_dictionary_as_comments(
 
     comment = "select comment from duckdb_views() where view_name = 'a'"
     assert connection.execute(comment).fetchall() == [
-        ("What it shows. Grain: one row per number. Key: number",)
+        ("mart: What it shows. Grain: one row per number. Key: number",)
     ]
     columns = "select column_name, comment from duckdb_columns() where table_name = 'a'"
     assert connection.execute(columns).fetchall() == [

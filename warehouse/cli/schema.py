@@ -43,7 +43,7 @@ def schema(
         typer.Argument(
             autocompletion=completion.relations,
             metavar="[NAME]",
-            help="A table, view, macro or column, or a layer such as marts.",
+            help="A table, view, macro or column, or the role of some, such as mart.",
         ),
     ] = None,
     output: Output,
@@ -51,11 +51,12 @@ def schema(
 ) -> None:
     """Say what there is to ask, and what it means.
 
-    Without NAME, list all tables, views and macros by layer, with their content, grain and number
-    of rows. With the NAME of a table, view or macro, show its columns with type, unit and meaning,
-    its arguments, what it reads, what reads it, and an example. With the NAME of a column, show its
-    meaning and where it occurs. Without a database the schema of the package is shown. CSV and
-    Markdown have one table: the list, the columns of one entry, or the places of a column.
+    Without NAME, list all tables, views and macros by role, marts first, with their content, grain
+    and number of rows. The role is the first word of a comment in the database. With the NAME of a
+    table, view or macro, show its columns with type, unit and meaning, its arguments, what it
+    reads, what reads it, and an example. With the NAME of a column, show its meaning and where it
+    occurs. Without a database the schema of the package is shown. CSV and Markdown have one table:
+    the list, the columns of one entry, or the places of a column.
     """
     from warehouse.database.describe import Description
 
@@ -84,13 +85,13 @@ class _Answer(NamedTuple):
 
 
 def _answer(described: Description, name: str | None, db: Path, *, is_stored: bool) -> _Answer:
-    """Return the whole list, a layer of it, or the entry and the column called `name`."""
-    from warehouse.database.meanings import LAYERS
+    """Return the whole list, a role or layer of it, or the entry and the column called `name`."""
+    from warehouse.database.meanings import LAYERS, ROLES
 
     database = str(db) if is_stored else None
-    layer = name.strip().lower() if name else None
-    if layer is None or (layer in LAYERS and layer not in described.things):
-        things = [t for t in described.things.values() if layer in (None, t.layer)]
+    asked = name.strip().lower() if name else None
+    if asked is None or (asked in {*ROLES, *LAYERS} and asked not in described.things):
+        things = [t for t in described.things.values() if asked in (None, t.role, t.layer)]
         rows = described.rows if is_stored else {}
         records = _records(things, rows)
         return _Answer(
@@ -133,12 +134,12 @@ def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnect
 
 
 def _put_things(things: Sequence[Thing], rows: dict[str, int]) -> None:
-    from warehouse.database.meanings import LAYERS
+    from warehouse.database.meanings import ROLES
 
-    layers = dict.fromkeys(thing.layer for thing in things)
-    for number, layer in enumerate(layers):
-        own = [thing for thing in things if thing.layer == layer]
-        sys.stdout.write(("\n" if number else "") + f"{layer}: {LAYERS[layer]}\n")
+    roles = dict.fromkeys(thing.role for thing in things)
+    for number, role in enumerate(roles):
+        own = [thing for thing in things if thing.role == role]
+        sys.stdout.write(("\n" if number else "") + f"{role}: {ROLES[role]}\n")
         has_rows = any(thing.name in rows for thing in own)
         cells = []
         for thing in own:
@@ -148,7 +149,7 @@ def _put_things(things: Sequence[Thing], rows: dict[str, int]) -> None:
 
 
 def _put_thing(described: Description, thing: Thing, option: str, *, stored: bool) -> None:
-    _put_text(f"{_called(thing)}: {thing.kind}, {thing.layer}")
+    _put_text(f"{_called(thing)}: {thing.kind}, {thing.role}")
     _put_text(_line(thing), indent=2)
     if thing.notes:
         _put_text(thing.notes, indent=2)
@@ -198,12 +199,12 @@ def _put_column(uses: Sequence[Use], column: Column | None) -> None:
         ]
         _put_list([each for each in found if each[1]])
     _put_heading("occurs in")
-    by_layer: dict[str, list[str]] = {}
+    by_role: dict[str, list[str]] = {}
     for use in uses:
         differs = use.type != common and not use.type.startswith("STRUCT")
         kind = f" ({use.type})" if differs else ""
-        by_layer.setdefault(use.thing.layer, []).append(use.thing.name + kind)
-    _put_list([(layer, ", ".join(names)) for layer, names in by_layer.items()])
+        by_role.setdefault(use.thing.role, []).append(use.thing.name + kind)
+    _put_list([(role, ", ".join(names)) for role, names in by_role.items()])
 
 
 def _called(thing: Thing) -> str:
@@ -230,7 +231,7 @@ def _line(thing: Thing, *, is_short: bool = False) -> str:
 
 
 def _argument(name: str, default: str | None) -> tuple[str, str, str]:
-    from warehouse.database.describe import argument_meaning
+    from warehouse.database.meanings import argument_meaning
 
     return name, "" if default is None else f":= {default}", argument_meaning(name)
 
@@ -291,6 +292,7 @@ def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, An
         {
             "name": thing.name,
             "kind": thing.kind,
+            "role": thing.role,
             "layer": thing.layer,
             "what": thing.what,
             "grain": thing.grain or None,
@@ -302,7 +304,7 @@ def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, An
 
 
 def _thing_record(described: Description, thing: Thing, *, stored: bool) -> dict[str, Any]:
-    from warehouse.database.describe import argument_meaning
+    from warehouse.database.meanings import argument_meaning
 
     (record,) = _records([thing], described.rows if stored else {})
     return {
@@ -326,6 +328,12 @@ def _column_record(name: str, column: Column | None, uses: Sequence[Use]) -> dic
         "name": name.strip().lower(),
         **{key: meaning.get(key) for key in ("meaning", "unit", "source", "choices")},
         "uses": [
-            {"name": use.thing.name, "layer": use.thing.layer, "type": use.type} for use in uses
+            {
+                "name": use.thing.name,
+                "role": use.thing.role,
+                "layer": use.thing.layer,
+                "type": use.type,
+            }
+            for use in uses
         ],
     }

@@ -17,7 +17,7 @@ import duckdb
 from estimators.registry import all_estimators
 from warehouse.database import resources
 from warehouse.database.failures import TAKEN
-from warehouse.database.meanings import meaning_of
+from warehouse.database.meanings import comment_of, meaning_of
 from warehouse.database.sql_text import IN_MAIN, literal, quoted
 from warehouse.database.tables import all_tables
 from warehouse.database.views import MACROS, View, macros_in, packaged
@@ -139,7 +139,9 @@ def _create_macros(connection: DuckDBPyConnection, path: Path) -> None:
         connection.execute(text)
         for macro in macros_in(text):
             target = f"macro {quoted(macro.name)}"
-            connection.execute(f"comment on {target} is {literal(macro.comment)}")
+            connection.execute(
+                f"comment on {target} is {literal(comment_of('macro', macro.comment))}"
+            )
 
 
 def comment_views(connection: DuckDBPyConnection, directory: Path | None = None) -> None:

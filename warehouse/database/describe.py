@@ -19,11 +19,11 @@ from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
 from warehouse.database import resources, views
 from warehouse.database.lineage import all_sources, readers_of, reads_of
-from warehouse.database.meanings import ARGUMENTS, LAYERS, meaning_of
+from warehouse.database.meanings import LAYERS, ROLES, meaning_of, role_of
 from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.tables import core_tables, fact_table
-from warehouse.database.views import Argument, Macro, comment_text, macros_in
+from warehouse.database.views import Argument, Macro, macros_in
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Thing:
     ----------
     kind
         ``table``, ``view``, ``macro`` or ``table macro``.
+    role
+        One of `warehouse.database.meanings.ROLES`, the first word of its comment.
     layer
         One of `warehouse.database.meanings.LAYERS`.
     what, grain
@@ -73,6 +75,7 @@ class Thing:
 
     name: str
     kind: str
+    role: str
     layer: str
     what: str
     grain: str
@@ -127,17 +130,18 @@ class Description:
         macros = {macro.name: macro for macro in _macros()}
         found = []
         for name, kind, comment, parameters in connection.execute(_OBJECTS).fetchall():
-            what, grain, key = split_comment(comment or "")
             origin = origins.get(name, _Origin("own", "this database"))
+            role, what, grain, key, _ = split_comment(comment or "")
+            role = role or role_of(origin.layer)
             macro = macros.get(name)
             arguments = tuple(Argument(each, None) for each in parameters or ())
             example = ""
             if macro and [argument.name for argument in macro.arguments] == parameters:
                 arguments, example = macro.arguments, macro.example
-            made = (origin.layer, what, grain, key, origin.source, origin.notes)
+            made = (role, origin.layer, what, grain, key, origin.source, origin.notes)
             found.append(Thing(name, kind, *made, arguments, example))
-        layers = list(LAYERS)
-        found.sort(key=lambda thing: (layers.index(thing.layer), thing.name))
+        roles, layers = list(ROLES), list(LAYERS)
+        found.sort(key=lambda t: (roles.index(t.role), layers.index(t.layer), t.name))
         self.things = {thing.name: thing for thing in found}
 
     @cached_property
@@ -216,7 +220,7 @@ class Description:
             return thing, (meaning_of(name) if uses else None), uses
         query = f"select distinct column_name from duckdb_columns() where {IN_MAIN}"
         columns = (found for (found,) in self._connection.execute(query).fetchall())
-        near = _near(name, [*self.things, *columns, *LAYERS])
+        near = _near(name, [*self.things, *columns, *ROLES, *LAYERS])
         hint = f"did you mean {' or '.join(near)}?" if near else "`warehouse schema` lists them"
         raise InputError(f"`{asked}` is no table, view, macro or column", hint)
 
@@ -226,19 +230,27 @@ def usual_name(asked: str) -> str:
     return asked.strip().lower().replace("-", "_")
 
 
-def split_comment(comment: str) -> tuple[str, str, tuple[str, ...]]:
-    """Split the comment of a table, view or macro into its content, its grain and its key."""
-    found = _GRAIN.search(comment)
+class Comment(NamedTuple):
+    """The parts of a comment: `role` is empty where the comment begins with none."""
+
+    role: str
+    what: str
+    grain: str
+    key: tuple[str, ...]
+    notes: str
+
+
+def split_comment(comment: str) -> Comment:
+    """Split the comment of a table, view or macro."""
+    role, _, rest = comment.partition(": ")
+    if role not in ROLES:
+        role, rest = "", comment
+    rest, _, notes = rest.partition(views.NOTE)
+    found = _GRAIN.search(rest)
     if not found:
-        return comment.rstrip(), "", ()
+        return Comment(role, rest.rstrip(), "", (), notes)
     key = tuple(found[2].split(", ")) if found[2] else ()
-    return comment[: found.start()].rstrip(), f"o{found[1]}", key
-
-
-def argument_meaning(name: str) -> str:
-    """Return the meaning of a macro's argument: its own, else that of the column of its name."""
-    column = meaning_of(name)
-    return ARGUMENTS.get(name) or (column.comment if column else "")
+    return Comment(role, rest[: found.start()].rstrip(), f"o{found[1]}", key, notes)
 
 
 def group_of(column: str) -> str:
@@ -283,9 +295,8 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
         if view.path is None:
             found[view.name] = _Origin(layer, "warehouse/database/views.py")
         else:
-            text = view.path.read_text("utf-8")
-            notes = comment_text(text.splitlines()[len(views.header(text)) :])
-            found[view.name] = _Origin(layer, f"sql/{layer}/{view.path.name}", notes)
+            source = f"sql/{layer}/{view.path.name}"
+            found[view.name] = _Origin(layer, source, views.notes_of(view))
     for macro in _macros():
         found.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))
     return found

@@ -22,6 +22,25 @@ LAYERS = {
 }
 """Layer -> its content, in the order in which people need them."""
 
+_ROLE_OF = {
+    "marts": "mart",
+    "functions": "function",
+    "macros": "macro",
+    "records": "record",
+    "current": "internal",
+    "results": "internal",
+}
+"""Layer -> its role, if that has another name."""
+
+DEPRECATED = "deprecated"
+"""Role of a former name, whose comment begins with it and names the new one."""
+
+ROLES = {_ROLE_OF.get(layer, layer): content for layer, content in LAYERS.items()} | {
+    "internal": "Stored rows as written, and views of the newest: marts show them",
+    DEPRECATED: "Former names, which stay for one minor version",
+}
+"""First word of a comment -> the tables, views and macros that have it, marts first."""
+
 REFERENCE_TABLES = {
     "accelerator": "Accelerators: peak rates, memory, links, power and purchase. One row per "
     "accelerator. Key: accelerator",
@@ -114,6 +133,7 @@ OTHER_COLUMNS = (
     Column("name_kind", "str", "", "What has the name: model, accelerator, problem, cell"),
     Column("product", "str", "", "The product whose constants a problem should have"),
     Column("spelling_place", "int", "", "Order of the meanings of a spelling: the least counts"),
+    Column("training_days", "float", "days", "Time of the run"),
     Column("value", "str", "", "The version, hash or list of names"),
 )
 """Columns that only views share, and those of `warehouse_meta`."""
@@ -177,6 +197,23 @@ def meaning_of(name: str) -> Column | None:
     return COLUMNS.get(name) or _OTHER.get(name)
 
 
+def argument_meaning(name: str) -> str:
+    """Return the meaning of a macro's argument: its own, else that of the column of its name."""
+    column = meaning_of(name)
+    return ARGUMENTS.get(name) or (column.comment if column else "")
+
+
+def role_of(layer: str) -> str:
+    """Return the role of the tables, views and macros of a layer."""
+    return _ROLE_OF.get(layer, layer)
+
+
+def comment_of(role: str, meaning: str) -> str:
+    """Return the comment of a table, view or macro: its role, so that lists can be sorted by it."""
+    return meaning if meaning.startswith(f"{DEPRECATED}: ") else f"{role}: {meaning}"
+
+
 def reference_comment(name: str) -> str:
     """Return the comment of the reference table that `name`.csv becomes."""
-    return REFERENCE_TABLES.get(name, f"Reference table, from {name}.csv. One row per source")
+    meaning = REFERENCE_TABLES.get(name, f"Reference table, from {name}.csv. One row per source")
+    return comment_of("reference", meaning)

@@ -20,7 +20,7 @@ from estimators.registry import all_estimators
 from warehouse.database import derived, views
 from warehouse.database.clashes import refuse_tables_of_others, refuse_views_of_tables
 from warehouse.database.create_views import comment, comments_of, create_views
-from warehouse.database.meanings import meaning_of, reference_comment
+from warehouse.database.meanings import comment_of, meaning_of, reference_comment
 from warehouse.database.meta import (
     FACTS_ID,
     FACTS_LAST,
@@ -184,7 +184,7 @@ def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict
     tables = all_tables(all_estimators())
     refuse_shared_names([META, *(table.name for table in tables), *(path.stem for path in files)])
     dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
-    described = [[t.name, t.meaning, t.columns, t.key, t.required] for t in tables]
+    described = [[t.name, t.comment, t.columns, t.key, t.required] for t in tables]
     return {
         "schema_version": str(SCHEMA_VERSION),
         _VERSION: warehouse.__version__,
@@ -211,7 +211,10 @@ def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
         f"insert into {META} select unnest(?::varchar[]), unnest(?::varchar[])",
         [list(meta), list(meta.values())],
     )
-    meaning = "Versions and hashes of everything that this database was made from. One row per key"
+    meaning = comment_of(
+        "internal",
+        "Versions and hashes of everything that this database was made from. One row per key",
+    )
     columns = [found for found in map(meaning_of, ("key", "value")) if found]
     _comment(connection, META, meaning, columns)
 
@@ -238,7 +241,7 @@ def _migrate(connection: DuckDBPyConnection) -> None:
                 f"update {quoted(table.name)} set problem_id = cell.problem_id from cell"
                 f" where {quoted(table.name)}.cell_id = cell.cell_id"
             )
-        _comment(connection, table.name, table.meaning, map(column, table.columns), comments)
+        _comment(connection, table.name, table.comment, map(column, table.columns), comments)
     for estimator in estimators:
         fill_choices(connection, estimator)
 

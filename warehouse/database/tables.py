@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from estimators.columns import COLUMNS, Column
 from warehouse.database.in_force import MARKS
+from warehouse.database.meanings import comment_of
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 
@@ -46,7 +47,8 @@ class Table:
     """A table by dictionary names.
 
     `key` is its primary key. `required` columns are NOT NULL. `real` columns hold real numbers
-    although the dictionary declares whole numbers.
+    although the dictionary declares whole numbers. `role` is one of
+    `warehouse.database.meanings.ROLES`.
     """
 
     name: str
@@ -55,6 +57,12 @@ class Table:
     key: str = ""
     required: tuple[str, ...] = ()
     real: frozenset[str] = frozenset()
+    role: str = "record"
+
+    @property
+    def comment(self) -> str:
+        """Its role and meaning, for COMMENT ON."""
+        return comment_of(self.role, self.meaning)
 
     def type_of(self, name: str) -> str:
         """Return the DuckDB type of one of the columns."""
@@ -178,7 +186,7 @@ def fact_table(estimator: Estimator, relation: Relation) -> Table:
     """Return the table that holds the rows of a relation."""
     meaning = f"{estimator.title.rstrip('.')}. {relation.grain[:1].upper()}{relation.grain[1:]}"
     columns = (*ROW_IDS, *relation.stored, IS_REPEATED)
-    return Table(relation.table, meaning, columns, real=relation.real)
+    return Table(relation.table, meaning, columns, real=relation.real, role="internal")
 
 
 def all_tables(estimators: Sequence[Estimator]) -> list[Table]:

@@ -4,9 +4,10 @@ A file of a layer holds one SELECT below comment lines: its content, its grain a
 columns that no two rows have alike. The view has the name of the file. A file of layer `functions`
 creates a table macro instead, a view with arguments that marts and people read.
 
-A line `-- Kept: <on>` below them makes a table of that name, whose rows are stored because DuckDB would
-plan the SELECT for longer than it runs. View `found_<name>` is the SELECT. Commands make the rows
-again where they store cells (`cell`) or problems (`problem`); all rows are made with the views.
+A line `-- Kept: <on>` below them makes a table of that name, whose rows are stored because DuckDB
+would plan the SELECT for longer than it runs. View `found_<name>` is the SELECT. Commands make the
+rows again where they store cells (`cell`) or problems (`problem`). All rows are made with the
+views.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from warehouse.database.current import (
 )
 from warehouse.database.in_force import CELL_ORDER, order_sql
 from warehouse.database.lineage import Token, names_in, tokens
-from warehouse.database.meanings import OTHER_COLUMNS
+from warehouse.database.meanings import OTHER_COLUMNS, argument_meaning, comment_of, role_of
 from warehouse.database.sql_text import is_name, literal, quoted
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from estimators.contract import Relation
 
 LAYERS = ("staging", "intermediate", "functions", "marts")
 """Directories of sql/: a view reads its own layer and those before it."""
@@ -59,9 +61,13 @@ MACROS = "macros.sql"
 _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
-_COMMENTS = "comments on views, macros and columns"
+_COMMENTS = "comments on views, macros and columns, with roles and notes"
 """Version of the comments: change it when comments are added, so that existing databases get
 them."""
+NOTE = " Note: "
+"""Begins the part of a comment that follows the grain."""
+_CALL = "After `use` of this database"
+"""Begins the example of a table macro: DuckDB looks up its tables where the reader stands."""
 
 
 class Argument(NamedTuple):
@@ -162,7 +168,8 @@ def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
 
 def packaged(directory: Path | None = None) -> list[View]:
     """Return the views and table macros that `create_views` creates, in order."""
-    return [*_generated(), *_from_files(directory or resources.sql_directory())]
+    views = [*_generated(), *_from_files(directory or resources.sql_directory())]
+    return [view._replace(comment=_whole_comment(view)) for view in views]
 
 
 def macros_in(text: str) -> list[Macro]:
@@ -193,9 +200,29 @@ def comment_text(lines: list[str]) -> str:
 
 def layer_of(view: View) -> str:
     """Return the layer of a packaged view; most generated views are in layer `current`."""
-    if view.path is not None:
+    if view.path is not None and not view.name.startswith(FOUND):
         return view.path.parent.name
     return "staging" if view.name == CONFIGURATION_SOURCE else CURRENT
+
+
+def notes_of(view: View) -> str:
+    """Return the text below the header of a view's file, without its example."""
+    if view.path is None:
+        return ""
+    lines = view.sql.splitlines()
+    header = lines[: _comment_lines(lines)]
+    return comment_text(header[header.index("--") :]) if "--" in header else ""
+
+
+def _whole_comment(view: View) -> str:
+    """Return the comment that a client shows: all that `warehouse schema` says of the view."""
+    parts = [notes_of(view)]
+    for macro in macros_in(view.sql) if view.is_function else ():
+        meanings = [f"{each.name}: {argument_meaning(each.name)}" for each in macro.arguments]
+        parts += [*(f"{each.rstrip('.')}." for each in meanings), f"{_CALL}: {macro.example}"]
+    note = " ".join(filter(None, parts))
+    text = f"{view.comment.rstrip('.')}.{NOTE}{note}" if note else view.comment
+    return comment_of(role_of(layer_of(view)), text)
 
 
 def _joined(lines: list[str]) -> str:
