@@ -18,8 +18,8 @@ select
     stored_problem.is_published_system,
     stored_problem.system_changes,
     stored_problem.assumptions,
-    cast(stored_problem.num_changed_constants as bigint) as num_changed_constants,
-    cast(stored_problem.num_changed_step_constants as bigint) as num_changed_step_constants,
+    stored_problem.num_changed_constants,
+    stored_problem.num_changed_step_constants,
     coalesce(
         problem.num_gpus,
         try_cast(

@@ -25,8 +25,8 @@ select
     problem_system.is_published_system,
     problem_system.system_changes,
     problem_assumption.assumptions,
-    cast(problem_assumption.num_changed_constants as integer) as num_changed_constants,
-    cast(problem_assumption.num_changed_step_constants as integer) as num_changed_step_constants,
+    problem_assumption.num_changed_constants,
+    problem_assumption.num_changed_step_constants,
     text_id(concat_ws(' ', condition.conditions, problem.nvlink_size)) as scaling_id,
     text_id(condition.conditions) as capacity_id,
     text_id(

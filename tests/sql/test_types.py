@@ -19,11 +19,10 @@ OTHERS = {
 
 
 def test_a_column_has_one_type(empty_warehouse: Path) -> None:
-    # a stored table is smaller with counts of 32 bits, which its view makes those of others
     query = """
         select column_name, list_sort(list(distinct data_type)) as types
         from duckdb_columns()
-        where not internal and not starts_with(table_name, 'stored_')
+        where not internal
         group by column_name
         having count(distinct data_type) > 1"""
     with open_for_read(empty_warehouse) as connection:

@@ -14,7 +14,7 @@ from warehouse.database import derived
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.leading import LeadingRows
 from warehouse.database.schema import prepare
-from warehouse.database.views import FOUND, LEADING_ROW, checks
+from warehouse.database.views import FOUND, LEADING_ROW, checks, kept_tables
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
@@ -264,3 +264,25 @@ def test_cells_of_several_estimators_are_found_in_one_go_and_compared(
     [(low, high, count)] = ratios
     assert count > 10
     assert 0.2 < low < high < 5
+
+
+@pytest.mark.parametrize("table", [t.name for t in kept_tables() if t.name != LEADING_ROW])
+def test_a_kept_table_that_differs_from_its_view_fails_its_check(
+    warehouse_connection: duckdb.DuckDBPyConnection, table: str
+) -> None:
+    [check] = [each for each in checks() if each.name == f"{table}_is_found"]
+    if table == "stored_problem":  # a new warehouse has none
+        warehouse_connection.execute(
+            "insert into problem by name select 1 as problem_id, 'tiny' as model"
+        )
+        derived.refresh(warehouse_connection)
+    assert warehouse_connection.execute(check.sql).fetchall() == []
+    count = f"select count(*) from {table}"
+    [(rows,)] = warehouse_connection.execute(count).fetchall()
+    assert rows > 0
+    warehouse_connection.execute(f"insert into {table} from {table} limit 1")
+    [found] = warehouse_connection.execute(check.sql).fetchall()
+    assert found[-1] is True  # the table has a row more
+    warehouse_connection.execute(f"delete from {table}")
+    found_alone = warehouse_connection.execute(check.sql).fetchall()
+    assert [row[-1] for row in found_alone] == [False] * rows

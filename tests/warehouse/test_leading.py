@@ -181,7 +181,8 @@ def test_the_effect_of_mends_reads_cells_whose_leading_rows_lack_a_published_win
         # of a mended cell only the best is left: published winners are looked up among all layouts
         connection.execute(
             "delete from leading_row where cell_id in"
-            " (select cell_id from cell where variant <> 'published') and rank_in_cell <> 1"
+            " (select cell_id from cell where variant <> 'published')"
+            " and rank_in_cell is distinct from 1"
         )
         assert rows_read(connection, effects)["roofline"] >= rows / 2
         assert connection.execute(effects).fetchall() == found

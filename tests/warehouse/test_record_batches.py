@@ -69,6 +69,7 @@ class _Numbered:
 
     def __init__(self, number: int) -> None:
         self.id = number
+        self.problem = self
 
 
 def _batches() -> Iterator[pa.RecordBatch]:

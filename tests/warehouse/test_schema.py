@@ -26,7 +26,7 @@ def test_the_tables_are_the_union_of_what_estimators_declare(
 
     for table, record, declared in (
         ("problem", 1, "problem_columns"),
-        ("cell", 17, "choice_columns"),
+        ("cell", 18, "choice_columns"),
     ):
         names = list(columns_of(warehouse_connection, table))[record:]
         assert names == list(dict.fromkeys(n for e in estimators for n in getattr(e, declared)))

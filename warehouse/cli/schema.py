@@ -86,12 +86,16 @@ class _Answer(NamedTuple):
 
 def _answer(described: Description, name: str | None, db: Path, *, is_stored: bool) -> _Answer:
     """Return the whole list, a role or layer of it, or the entry and the column called `name`."""
-    from warehouse.database.meanings import LAYERS, ROLES
+    from warehouse.database.meanings import DEPRECATED, LAYERS, ROLES
 
     database = str(db) if is_stored else None
     asked = name.strip().lower() if name else None
     if asked is None or (asked in {*ROLES, *LAYERS} and asked not in described.things):
-        things = [t for t in described.things.values() if asked in (None, t.role, t.layer)]
+        things = [
+            t
+            for t in described.things.values()
+            if asked in (None, t.role) or (t.layer == asked and t.role != DEPRECATED)
+        ]
         rows = described.rows if is_stored else {}
         records = _records(things, rows)
         return _Answer(

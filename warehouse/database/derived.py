@@ -52,9 +52,14 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
         The leading rows of the cells that were just evaluated. Those of other cells are searched.
     """
     stored_problem.refresh(connection)
+    ranks = connection.execute(view_exists(FOUND + LEADING_ROW)).fetchall()
+    filled = ["cell", LEADING_ROW] if ranks else ["cell"]
+    exist = " or ".join(f"exists(from {table})" for table in filled)
+    if connection.execute(f"select {exist}").fetchall() == [(False,)]:
+        return 0
     changed = mark(connection)
     mark_repeated(connection, changed, leading.found if leading is not None else ())
-    if connection.execute(view_exists(FOUND + LEADING_ROW)).fetchall():
+    if ranks:
         _refresh_leading(connection, changed, leading)
     return len(changed)
 
