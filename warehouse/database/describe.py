@@ -146,11 +146,11 @@ class Description:
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, ...]]:
-        """For each view and macro, the names that it reads; a kept table reads its view."""
+        """For each view and macro, the names that it reads; a kept table reads what its view does."""
         found = reads_of(self._connection)
         for kept in views.kept_tables():
             if {kept.name, views.FOUND + kept.name} <= self.things.keys():
-                found[kept.name] = (views.FOUND + kept.name,)
+                found[kept.name] = found[views.FOUND + kept.name]
         return found
 
     @cached_property

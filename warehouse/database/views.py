@@ -52,6 +52,7 @@ LEADING_ROW = "leading_row"
 RANKS = ("rank_by_time", "rank_in_strategy", "rank_in_cell", "is_on_front")
 """Columns of `LEADING_ROW` besides those of a configuration."""
 _NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
+_LAYER_OF_UNION = {CONFIGURATION_SOURCE: "staging", _NEAR_SOURCE: "intermediate"}
 FOUND = "found_"
 """Begins the name of the view that finds the rows of a kept table."""
 _KEPT = "-- Kept:"
@@ -202,7 +203,7 @@ def layer_of(view: View) -> str:
     """Return the layer of a packaged view; most generated views are in layer `current`."""
     if view.path is not None and not view.name.startswith(FOUND):
         return view.path.parent.name
-    return "staging" if view.name == CONFIGURATION_SOURCE else CURRENT
+    return _LAYER_OF_UNION.get(view.name, CURRENT)
 
 
 def notes_of(view: View) -> str:
