@@ -225,7 +225,8 @@ def test_a_profile_changes_problems_and_results_of_a_sweep_and_the_default_does_
         calibrated,
         "select study.study, problem.profile, problem.problem_id, problem.product_rate_factor, "
         "problem.tensor_overlap_fraction, min(step_seconds) as fastest, count(*) as num_rows "
-        "from training_step inner join cell using (cell_id) inner join problem on cell.problem_id = problem.problem_id "
+        "from training_step inner join cell using (cell_id) "
+        "inner join problem on cell.problem_id = problem.problem_id "
         "inner join study_cell using (cell_id) inner join study using (study) "
         "group by all order by 1",
     )

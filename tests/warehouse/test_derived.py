@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.sql.test_plans import nodes_of
 from warehouse.database import derived
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.leading import LeadingRows
 from warehouse.database.schema import prepare
+from warehouse.database.temporary import joins_as_written
 from warehouse.database.views import FOUND, LEADING_ROW, checks, kept_tables
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep.record import drop_study
@@ -286,3 +289,37 @@ def test_a_kept_table_that_differs_from_its_view_fails_its_check(
     warehouse_connection.execute(f"delete from {table}")
     found_alone = warehouse_connection.execute(check.sql).fetchall()
     assert [row[-1] for row in found_alone] == [False] * rows
+
+
+def test_finding_leading_rows_leaves_the_optimizer_as_it_was(
+    database: Path, tmp_path: Path
+) -> None:
+    run_study(database, study(tmp_path, num_gpus="[8]"))
+    setting = "select current_setting('disabled_optimizers')"
+    with open_for_write(database) as connection:
+        before = connection.execute(setting).fetchall()
+        derived.rebuild(connection)
+        assert connection.execute(setting).fetchall() == before
+        connection.execute("set disabled_optimizers = 'cte_inlining'")
+        derived.rebuild(connection)
+        assert connection.execute(setting).fetchall() == [("cte_inlining",)]
+
+
+@pytest.mark.long
+def test_rows_of_the_same_transaction_are_searched_in_the_order_of_the_views(
+    database: Path, tmp_path: Path
+) -> None:
+    """DuckDB counts such rows as none, and would build a hash table of them."""
+    run_study(database, study(tmp_path))
+    with open_for_write(database) as connection:
+        connection.execute("create temp table rows_before as from roofline; delete from roofline")
+        connection.begin()
+        connection.execute("insert into roofline by name from rows_before")
+        with joins_as_written(connection):
+            nodes = nodes_of(connection, "select count(*) from current_roofline")
+        hashed = [node["children"][1] for node in nodes if node["type"] == "HASH_JOIN"]
+        assert hashed
+        for node in hashed:
+            assert '"Table": "warehouse.main.roofline"' not in json.dumps(node)
+        assert '"Table": "warehouse.main.roofline"' in json.dumps(nodes)
+        connection.rollback()

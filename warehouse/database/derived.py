@@ -17,7 +17,7 @@ from warehouse.database.leading import FITS, MEMORY, Found, LeadingTimes
 from warehouse.database.lineage import names_in
 from warehouse.database.repeated import mark_repeated, relations_named
 from warehouse.database.sql_text import IN_MAIN, listed, quoted, view_exists
-from warehouse.database.temporary import registered, replaced
+from warehouse.database.temporary import joins_as_written, registered, replaced
 from warehouse.database.views import CONFIGURATION_SOURCE, FOUND, LEADING_ROW, RANKS
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     changed = mark(connection)
     mark_repeated(connection, changed, leading.found if leading is not None else ())
     if ranks:
-        _refresh_leading(connection, changed, leading)
+        with joins_as_written(connection):
+            _refresh_leading(connection, changed, leading)
     return len(changed)
 
 

@@ -146,7 +146,7 @@ class Description:
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, ...]]:
-        """For each view and macro, the names that it reads; a kept table reads what its view does."""
+        """For each view, macro and kept table, the names that it reads."""
         found = reads_of(self._connection)
         for kept in views.kept_tables():
             if {kept.name, views.FOUND + kept.name} <= self.things.keys():
