@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.sql.test_plans import nodes_of
 from warehouse.database import derived
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.leading import LeadingRows
 from warehouse.database.schema import prepare
-from warehouse.database.temporary import joins_as_written
 from warehouse.database.views import FOUND, LEADING_ROW, checks, kept_tables
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep.record import drop_study
@@ -305,21 +302,21 @@ def test_finding_leading_rows_leaves_the_optimizer_as_it_was(
         assert connection.execute(setting).fetchall() == [("cte_inlining",)]
 
 
-@pytest.mark.long
-def test_rows_of_the_same_transaction_are_searched_in_the_order_of_the_views(
-    database: Path, tmp_path: Path
+def test_leading_rows_are_found_with_joins_in_the_order_of_the_views(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DuckDB counts such rows as none, and would build a hash table of them."""
-    run_study(database, study(tmp_path))
+    """DuckDB counts rows of the same transaction as none, and would build a hash table of them."""
+    settings: list[str] = []
+    search = derived._search
+
+    def watched(connection: duckdb.DuckDBPyConnection, *arguments: Any) -> Any:
+        setting = connection.execute("select current_setting('disabled_optimizers')")
+        settings.extend(text for (text,) in setting.fetchall())
+        return search(connection, *arguments)
+
+    run_study(database, study(tmp_path, num_gpus="[8]"))
+    monkeypatch.setattr(derived, "_search", watched)
     with open_for_write(database) as connection:
-        connection.execute("create temp table rows_before as from roofline; delete from roofline")
-        connection.begin()
-        connection.execute("insert into roofline by name from rows_before")
-        with joins_as_written(connection):
-            nodes = nodes_of(connection, "select count(*) from current_roofline")
-        hashed = [node["children"][1] for node in nodes if node["type"] == "HASH_JOIN"]
-        assert hashed
-        for node in hashed:
-            assert '"Table": "warehouse.main.roofline"' not in json.dumps(node)
-        assert '"Table": "warehouse.main.roofline"' in json.dumps(nodes)
-        connection.rollback()
+        derived.rebuild(connection)
+    [setting] = settings
+    assert {"join_order", "build_side_probe_side"} <= set(setting.split(","))
