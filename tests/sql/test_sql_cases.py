@@ -213,10 +213,11 @@ def assert_keyed(connection: duckdb.DuckDBPyConnection, query: str, name: str) -
     """Check that no two rows of a case have the key that the comment of its view names."""
     comments = (
         "select comment from duckdb_views() where view_name = $1 "
+        "union select comment from duckdb_tables() where table_name = $1 "
         "union select comment from duckdb_functions() where function_name = $1"
     )
     for (comment,) in connection.execute(comments, [name]).fetchall():
-        key = ", ".join(split_comment(comment)[2])
+        key = ", ".join(split_comment(comment).key)
         source = query.partition(" from ")[2]
         twice = f"select {key} from {source} group by {key} having count(*) > 1"
         assert connection.execute(twice).fetchall() == []
