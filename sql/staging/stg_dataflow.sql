@@ -43,7 +43,10 @@ select
     hidden_size,
     ffn_hidden_size,
     num_heads,
-    case when multi_query_attention then 1 else num_heads end as num_kv_heads,
+    -- one where queries share keys and values, as arithmetic: a column that a CASE passes on can
+    -- fail in a join of DuckDB 2 ("dict-surviving cache ... changed identity")
+    num_heads - (num_heads - 1) * cast(coalesce(multi_query_attention, false) as integer)
+        as num_kv_heads,
     head_size,
     use_glu as uses_glu,
     seq_len,

@@ -20,8 +20,8 @@ DESCRIBED = "select model from problem_model union all select 'unnamed'"
 """Models that have no name of their own, or another shape: problem_model describes these."""
 
 SPELT_AS_PUBLISHED = {
-    "model": r"published_\w+|megatron_\w+",
-    "accelerator": r"published_\w+|megatron_\w+|\w+_price",
+    "model": r"(found_)?published_\w+|megatron_\w+|compared_step",
+    "accelerator": r"(found_)?published_\w+|megatron_\w+|\w+_price",
 }
 """Tables of sources, the comparisons with their rows, and the prices by spelling."""
 

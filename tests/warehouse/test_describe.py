@@ -140,7 +140,9 @@ def test_everything_of_the_package_has_a_layer_and_says_what_it_is(described: De
     for thing in described.things.values():
         assert thing.what, thing.name
         assert thing.grain or thing.kind == "macro", thing.name
-        has_key = thing.kind in ("view", "table macro") or thing.layer == "reference"
+        has_key = thing.kind in ("view", "table macro") or thing.layer in (
+            *("reference", "intermediate"),
+        )
         assert bool(thing.key) == has_key, thing.name
 
 

@@ -52,7 +52,12 @@ LEADING_ROW = "leading_row"
 RANKS = ("rank_by_time", "rank_in_strategy", "rank_in_cell", "is_on_front")
 """Columns of `LEADING_ROW` besides those of a configuration."""
 _NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
-_LAYER_OF_UNION = {CONFIGURATION_SOURCE: "staging", _NEAR_SOURCE: "intermediate"}
+_LEADING = "leading_configuration"
+_LAYERS_OF_GENERATED = {
+    CONFIGURATION_SOURCE: "staging",
+    _NEAR_SOURCE: "intermediate",
+    _LEADING: "intermediate",
+}
 FOUND = "found_"
 """Begins the name of the view that finds the rows of a kept table."""
 _KEPT = "-- Kept:"
@@ -203,7 +208,7 @@ def layer_of(view: View) -> str:
     """Return the layer of a packaged view; most generated views are in layer `current`."""
     if view.path is not None and not view.name.startswith(FOUND):
         return view.path.parent.name
-    return _LAYER_OF_UNION.get(view.name, CURRENT)
+    return _LAYERS_OF_GENERATED.get(view.name, CURRENT)
 
 
 def notes_of(view: View) -> str:
@@ -365,7 +370,7 @@ def _leading_configuration(marts: list[SqlFile]) -> list[View]:
     what = f"{file.what.rstrip('.')}: leading rows of each cell alone."
     comment = _comment(what, file.grain, file.key)
     sql = re.sub(r"\bconfiguration_flops\b", LEADING_ROW, file.sql)
-    return [View("leading_configuration", comment, sql)]
+    return [View(_LEADING, comment, sql)]
 
 
 def _configuration_source(staging: list[SqlFile]) -> list[View]:
