@@ -14,8 +14,9 @@ from tests.warehouse.test_derived import study
 from warehouse.database import leading
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
-from warehouse.database.leading import TOP, LeadingTimes, front
+from warehouse.database.leading import LeadingTimes, front
 from warehouse.database.pieces import searched
+from warehouse.database.tables import TOP
 from warehouse.studies.study import load_study
 from warehouse.sweep.planned import plan
 from warehouse.sweep.runner import run_study

@@ -15,9 +15,11 @@ from estimators.names import did_you_mean, joined_hint
 from warehouse.ask.names import Filters, find_name, is_known_name, with_known_names
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.current import EVALUATED
-from warehouse.database.sql_text import IN_MAIN, quoted
+from warehouse.database.current import CURRENT_CELL, EVALUATED, current_cell_sql
+from warehouse.database.sql_text import IN_MAIN, listed, quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
+from warehouse.database.tables import TOP
+from warehouse.database.temporary import replaced
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.studies.variants import mends_of_options
 
@@ -233,7 +235,10 @@ def _ranking(
     single = _single_layouts(connection, stored)
     depth = top + single.num_with_searched
     if by == TIME:
-        ranked = _ranked(connection, filters, rank, depth)
+        # ranks beyond those that are stored are found among the cells of these problems alone
+        cells = f"{current_cell_sql()} and problem_id in ({listed(stored)})"
+        with replaced(connection, {CURRENT_CELL: cells} if depth > TOP else {}):
+            ranked = _ranked(connection, filters, rank, depth)
     else:
         by = _known_column(connection, by)
         rank, ranked = "rank", _ranked_by(connection, filters, by, depth)

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.distinct import distinct
-from warehouse.database.tables import ROW_IDS
+from warehouse.database.tables import ROW_IDS, TOP
 
 if TYPE_CHECKING:
     from estimators.contract import Array, Cell, Relation
-
-TOP = 20
-"""Number of fastest rows of a cell that are kept; the views of ranks use the same number."""
 
 NEAR_RATIO = 1.05
 """Rows that take at most this multiple of the least time of their cell are kept; the views of

@@ -28,6 +28,10 @@ ROW_IDS = ("cell_id", "problem_id")
 """Columns of every fact table before those that its relation stores. A row has the id of its
 problem, too: a condition on it then reaches the scan, and DuckDB reads few blocks."""
 
+TOP = 20
+"""Number of fastest rows of a cell that table `leading_row` has: its ranks, and those of the views,
+end there."""
+
 IS_REPEATED = "is_repeated"
 """Column of every fact table; `warehouse.database.repeated` keeps it up to date."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from estimators.columns import LAYOUT_COLUMNS
+from warehouse.ask.cost import RUNS
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.derived import CONFIGURATION
-from warehouse.database.sql_text import double
-from warehouse.database.temporary import replaced
+from warehouse.database.sql_text import double, listed
+from warehouse.database.temporary import keep_view, replaced
 from warehouse.database.views import LEADING_ROW
-from warehouse.plan.queries import KIND, best_layouts, is_candidate
+from warehouse.plan.queries import KIND, STEP_PARTS, best_layouts, is_candidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 
     Line = Mapping[str, Any]
     """A row of a query's result."""
+
+
+_READ = (
+    *("problem_id", "estimator", "variant", "num_gpus", "global_batch_size", "step_tokens"),
+    *("step_seconds", "training_seconds", "model_flops", "slot_watts", "peak_flops_per_second"),
+    *("matrix_flops_per_second", "memory_bytes", "hbm_bytes", "fits_memory"),
+    *LAYOUT_COLUMNS,
+    *STEP_PARTS,
+)
+"""Columns of `configuration_flops` that the queries of a plan read, and those that it fixes: all
+145 take twice as long."""
 
 
 class QueryCache:
@@ -41,6 +53,10 @@ class QueryCache:
         """Return the rows of a query inside a block; outside it may have other rows."""
         return list(rows_as_dicts(self._connection, query))
 
+    def keep_runs(self, problems: Iterable[int]) -> None:
+        """Find the runs of some problems once, for the queries of cost and energy."""
+        keep_view(self._connection, RUNS, f"problem_id in ({listed(problems)})")
+
     @contextmanager
     def fastest_of(self, run: TrainingRun, problems: Iterable[int]) -> Iterator[None]:
         """Let queries in this block see few candidates, among them the fastest of each problem.
@@ -48,10 +64,8 @@ class QueryCache:
         These are the leading rows, which include the fastest layout for any headroom. With fixed
         columns they are all candidates: the fastest of these need not be leading rows.
         """
-        found = f"select {CONFIGURATION} from {LEADING_ROW}"
-        if run.request.held:
-            found = "from configuration_flops"
-        with self._in_place(f"{found} where {is_candidate(run, problems)}"):
+        source = "configuration_flops" if run.request.held else LEADING_ROW
+        with self._in_place(_candidates(run, source, problems)):
             yield
 
     @contextmanager
@@ -65,7 +79,7 @@ class QueryCache:
         slowest
             Longest step of the candidates [s]; None: no limit.
         """
-        found = f"from configuration_flops where {is_candidate(run, [problem])}"
+        found = _candidates(run, "configuration_flops", [problem])
         if slowest is not None:
             found += f" and step_seconds <= {double(slowest)}"
         with self._in_place(found):
@@ -76,12 +90,18 @@ class QueryCache:
         """Replace view `configuration_flops` by the rows of a query that fit, found once."""
         if found not in self._tables:
             self._tables[found] = f"candidate_{len(self._tables)}"
-            self._connection.execute(
-                f"create temp table {self._tables[found]} as {found}"
-                " and fits_memory is distinct from false"
-            )
+            self._connection.execute(f"create temp table {self._tables[found]} as {found}")
         with replaced(self._connection, {"configuration_flops": f"from {self._tables[found]}"}):
             yield
+
+
+def _candidates(run: TrainingRun, source: str, problems: Iterable[int]) -> str:
+    """Return the query of the candidates of some problems that fit."""
+    columns = ", ".join(dict.fromkeys((*_READ, *run.request.held)))
+    return (
+        f"select {columns} from {source} where {is_candidate(run, problems)}"
+        " and fits_memory is distinct from false"
+    )
 
 
 def slowest_needed(

@@ -69,6 +69,7 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Compariso
         if problem is None and (lines := ask(queries.counts(run, problems, rates))):
             problem = lines[0]["problem_id"]
         if problem is not None:
+            ask.keep_runs(problems)
             rates = queries.gpu_rates(run, ask, problem)
             lines = ask(queries.counts(run, problems, rates))
     if not lines or (wanted is not None and wanted not in {line["num_gpus"] for line in lines}):
