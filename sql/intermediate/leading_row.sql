@@ -9,27 +9,47 @@
 -- these ranks. Memory excludes only layouts that are known not to fit; a layout without a time has
 -- no rank.
 --
--- layout_order breaks ties within a cell, strategy and cell_id those of several cells. The key is
--- one struct, so that DuckDB sorts once.
-with ranked as (
+-- layout_order breaks ties within a cell, strategy and cell_id those of several cells. A window
+-- carries all columns of its input, so few columns are ranked, and joined with the others later.
+with numbered as materialized (
     select
         *,
+        row_number() over () as row_id
+    from configuration_flops
+    where fits_memory is distinct from false and step_seconds is not null
+),
+
+ranked as (
+    select
+        row_id,
+        problem_id,
+        estimator,
+        estimator_version,
+        variant,
+        strategy,
+        cell_id,
+        step_seconds,
+        memory_bytes,
         coalesce(memory_bytes, 0) as compared_bytes,
         row_number() over in_problem as place,
         min(coalesce(memory_bytes, 0)) over (
             in_problem rows between unbounded preceding and 1 preceding
         ) as undercut_bytes
-    from configuration_flops
-    where fits_memory is distinct from false and step_seconds is not null
+    from numbered
     window in_problem as (
         partition by problem_id, estimator, estimator_version, variant
-        order by row(layout_order(configuration_flops), strategy, cell_id)
+        order by row(layout_order(numbered), strategy, cell_id)
     )
 ),
 
 placed as (
     select
-        *,
+        row_id,
+        step_seconds,
+        memory_bytes,
+        compared_bytes,
+        place,
+        undercut_bytes,
         row_number() over (
             partition by problem_id, estimator, estimator_version, variant, strategy
             order by place
@@ -44,23 +64,16 @@ placed as (
 )
 
 select
-    * exclude (
-        compared_bytes,
-        place,
-        undercut_bytes,
-        place_in_strategy,
-        place_in_cell,
-        fastest_seconds,
-        undercut_in_cell
-    ),
-    case when place <= 20 then place end as rank_by_time,
-    case when place_in_strategy <= 20 then place_in_strategy end as rank_in_strategy,
-    case when place_in_cell <= 20 then place_in_cell end as rank_in_cell,
+    numbered.* exclude (numbered.row_id),
+    case when placed.place <= 20 then placed.place end as rank_by_time,
+    case when placed.place_in_strategy <= 20 then placed.place_in_strategy end as rank_in_strategy,
+    case when placed.place_in_cell <= 20 then placed.place_in_cell end as rank_in_cell,
     -- of layouts of the same time and memory one
-    undercut_bytes is null or compared_bytes < undercut_bytes as is_on_front
-from placed
+    placed.undercut_bytes is null or placed.compared_bytes < placed.undercut_bytes as is_on_front
+from numbered
+inner join placed on numbered.row_id = placed.row_id
 where
-    place_in_cell <= 20
-    or (memory_bytes is not null and step_seconds <= fastest_seconds * 1.05)
-    or undercut_in_cell is null
-    or compared_bytes < undercut_in_cell
+    placed.place_in_cell <= 20
+    or (placed.memory_bytes is not null and placed.step_seconds <= placed.fastest_seconds * 1.05)
+    or placed.undercut_in_cell is null
+    or placed.compared_bytes < placed.undercut_in_cell
