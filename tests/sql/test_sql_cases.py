@@ -34,7 +34,15 @@ from warehouse.database.describe import split_comment
 from warehouse.database.in_force import CELL_ORDER, MARKS, mark_sql
 from warehouse.database.repeated import mark_repeated
 from warehouse.database.sql_text import literal
-from warehouse.database.views import FOUND, LAYERS, LEADING_ROW, checks, kept_tables, packaged
+from warehouse.database.views import (
+    FOUND,
+    LAYERS,
+    LEADING_ROW,
+    checks,
+    kept_tables,
+    leading_sql,
+    packaged,
+)
 
 CASES = Path(__file__).parent
 NAMES = sorted(
@@ -152,7 +160,8 @@ where cell.cell_id = found.cell_id;
 def made_again(table: str) -> str:
     """Return the SQL that fills a kept table; a command takes less time to find the same rows."""
     counted = COUNTED if table == LEADING_ROW else ""
-    return f"{counted}delete from {table};\ninsert into {table} by name from {FOUND}{table};\n"
+    found = f"({leading_sql()})" if table == LEADING_ROW else FOUND + table
+    return f"{counted}delete from {table};\ninsert into {table} by name from {found};\n"
 
 
 def complete(connection: duckdb.DuckDBPyConnection) -> None:

@@ -14,7 +14,7 @@ from warehouse.database import derived
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.leading import LeadingRows
 from warehouse.database.schema import prepare
-from warehouse.database.views import FOUND, LEADING_ROW, checks, kept_tables
+from warehouse.database.views import LEADING_ROW, checks, kept_tables, leading_sql
 from warehouse.studies.study import Study, load_study
 from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
@@ -80,7 +80,7 @@ def assert_right(database: Path) -> list[Any]:
     with open_for_write(database) as connection:
         rows, numbers = stored(connection), counts(connection)
         assert None not in [number for _, number, _ in numbers]
-        found = connection.execute(f"from {FOUND}{LEADING_ROW} order by all").fetchall()
+        found = connection.execute(f"from ({leading_sql()}) order by all").fetchall()
         assert found == rows
         connection.begin()
         # searched now, not found in the evaluation

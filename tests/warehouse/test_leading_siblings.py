@@ -13,7 +13,7 @@ import pytest
 
 from warehouse.database import derived
 from warehouse.database.sink import delete_cells
-from warehouse.database.views import FOUND, LEADING_ROW, checks
+from warehouse.database.views import LEADING_ROW, checks, leading_sql
 
 WHOLE = "{}"
 RANKED = "from configuration_rank where rank_by_time <= 20"
@@ -68,7 +68,7 @@ def leading(connection: duckdb.DuckDBPyConnection) -> dict[int, list[int]]:
     """Return the leading layouts of each cell, and check that views and `validate` agree."""
     rows = "select cell_id, list(microbatch_size order by microbatch_size) from {} group by 1"
     found = dict(connection.execute(rows.format(LEADING_ROW)).fetchall())
-    assert dict(connection.execute(rows.format(FOUND + LEADING_ROW)).fetchall()) == found
+    assert dict(connection.execute(rows.format(f"({leading_sql()})")).fetchall()) == found
     [check] = [each for each in checks() if each.name == "leading_rows_lead"]
     assert connection.execute(check.sql).fetchall() == []
     return found

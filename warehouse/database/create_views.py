@@ -117,8 +117,8 @@ def _create(connection: DuckDBPyConnection, view: View) -> None:
         statements = connection.extract_statements(view.sql)
         if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
             raise InputError(f"{view.path}: is not one SELECT", "a file of sql/ is one view")
-        what = "table" if view.kept_on else "or replace view"
-        connection.execute(f"create {what} {quoted(view.name)} as\n{view.sql}")
+        what, rows = ("table", "\nwith no data") if view.kept_on else ("or replace view", "")
+        connection.execute(f"create {what} {quoted(view.name)} as\n{view.sql}{rows}")
 
 
 def _create_function(connection: DuckDBPyConnection, view: View) -> None:

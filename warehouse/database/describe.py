@@ -18,7 +18,7 @@ import duckdb
 from estimators.columns import GROUPS, Column
 from estimators.registry import all_estimators
 from warehouse.database import resources, views
-from warehouse.database.lineage import all_sources, readers_of, reads_of
+from warehouse.database.lineage import all_sources, names_in, readers_of, reads_of
 from warehouse.database.meanings import LAYERS, ROLES, meaning_of, role_of
 from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.sql_text import IN_MAIN, quoted
@@ -149,8 +149,10 @@ class Description:
         """For each view, macro and kept table, the names that it reads."""
         found = reads_of(self._connection)
         for kept in views.kept_tables():
-            if {kept.name, views.FOUND + kept.name} <= self.things.keys():
-                found[kept.name] = found[views.FOUND + kept.name]
+            if kept.name in self.things:
+                names = names_in(kept.sql)
+                read = sorted((names.relations | names.functions) & self.things.keys())
+                found[kept.name] = found.get(views.FOUND + kept.name, tuple(read))
         return found
 
     @cached_property

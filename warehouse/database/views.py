@@ -5,9 +5,9 @@ columns that no two rows have alike. The view has the name of the file. A file o
 creates a table macro instead, a view with arguments that marts and people read.
 
 A line `-- Kept: <on>` below them makes a table of that name, whose rows are stored because DuckDB
-would plan the SELECT for longer than it runs. View `found_<name>` is the SELECT. Commands make the
-rows again where they store cells (`cell`) or problems (`problem`). All rows are made with the
-views.
+would plan the SELECT for longer than it runs. Commands make the rows again where they store cells
+(`cell`) or problems (`problem`). All rows are made with the views. View `found_<name>` is the
+SELECT; a table kept on `cell` has none, since it would read all layouts with all their columns.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Check(NamedTuple):
 class View(NamedTuple):
     """A view or table macro to create; `path` is its file, None for a generated view.
 
-    `kept_on` says when the rows of a kept table change; `sql` then gives its columns.
+    `kept_on` says when the rows of a kept table change.
     """
 
     name: str
@@ -137,12 +137,11 @@ class View(NamedTuple):
 def checks(directory: Path | None = None) -> list[Check]:
     """Return the checks of `directory` (by default the packaged sql/), by name.
 
-    Every kept table is compared with its view, but the leading rows: to find these again takes all
-    columns of all rows. The files have a check of them.
+    Every kept table with a view is compared with it.
     """
     directory = directory or resources.sql_directory()
     files = _read_layer(directory / "checks", needs_grain=False)
-    kept = [view for view in packaged(directory) if view.kept_on and view.name != LEADING_ROW]
+    kept = [view for view in packaged(directory) if view.kept_on not in ("", "cell")]
     found = [Check(file.name, file.what, file.sql) for file in files]
     return sorted([*found, *map(_check_of_kept, kept)])
 
@@ -156,6 +155,12 @@ def _check_of_kept(view: View) -> Check:
         for is_stored, one, other in (("true", stored, found), ("false", found, stored))
     ]
     return Check(f"{stored}_is_{FOUND.rstrip('_')}", what, " union all ".join(halves))
+
+
+def leading_sql() -> str:
+    """Return the SELECT of the leading rows among the rows of view `configuration_flops`."""
+    path = resources.sql_directory() / "intermediate" / f"{LEADING_ROW}.sql"
+    return path.read_text(encoding="utf-8")
 
 
 def kept_tables(directory: Path | None = None) -> list[View]:
@@ -328,13 +333,12 @@ def _from_files(directory: Path) -> list[View]:
 def _of_file(file: SqlFile, *, is_function: bool) -> list[View]:
     if not file.kept_on:
         return [View(file.name, file.comment, file.sql, file.path, is_function)]
+    table = View(file.name, file.comment, file.sql, file.path, kept_on=file.kept_on)
+    if file.kept_on == "cell":
+        return [table]
     source = FOUND + file.name
     finds = _comment(f"Finds the rows of table {file.name} anew.", file.grain, file.key)
-    columns = f"select * from {source} where false"
-    return [
-        View(source, finds, file.sql, file.path),
-        View(file.name, file.comment, columns, file.path, kept_on=file.kept_on),
-    ]
+    return [View(source, finds, file.sql, file.path), table._replace(sql=f"from {source}")]
 
 
 def _near_source(before: list[View]) -> View:
