@@ -14,7 +14,7 @@ from warehouse.database.source import source_hash
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -34,6 +34,14 @@ STAMP = "stamp"
 FACTS_ID, FACTS_LAST = "facts_id", "facts_last"
 """Keys of the folder of facts, and of the number and checksum of the last entry that is stored.
 They are of one database, not of the package: the stamp leaves them out."""
+
+KEPT_NAMES = "kept_names"
+"""Key of the names of the kept tables. A database without it has the tables `_FORMER` instead."""
+
+_FORMER = (
+    *("stored_best", "stored_front", "stored_price", "stored_problem"),
+    *("pipeline_leading", "roofline_leading", "training_step_leading"),
+)
 
 _OWN = (STAMP, FACTS_ID, FACTS_LAST)
 
@@ -120,6 +128,11 @@ def path_of(connection: DuckDBPyConnection) -> str:
 def reference_keys(meta: Iterable[str]) -> list[str]:
     """Return the keys of the fingerprints of reference tables, in order."""
     return sorted(key for key in meta if key.startswith(REFERENCE))
+
+
+def kept_names(meta: Mapping[str, str]) -> Sequence[str]:
+    """Return the names of the kept tables of a database, whose rows follow from others."""
+    return meta[KEPT_NAMES].split() if KEPT_NAMES in meta else _FORMER
 
 
 def table_of(key: str) -> str:

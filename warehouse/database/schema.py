@@ -24,11 +24,13 @@ from warehouse.database.meanings import comment_of, meaning_of, reference_commen
 from warehouse.database.meta import (
     FACTS_ID,
     FACTS_LAST,
+    KEPT_NAMES,
     MEASURED,
     META,
     REFERENCE,
     SCHEMA_VERSION,
     STAMP,
+    kept_names,
     read_meta,
     reference_keys,
     stamp_of,
@@ -66,14 +68,6 @@ if TYPE_CHECKING:
 
 
 _VERSION = "package_version"
-
-_KEPT_NAMES = "kept_names"
-"""Key of the names of the kept tables. A database without it has the tables `_FORMER` instead."""
-
-_FORMER = (
-    *("stored_best", "stored_front", "stored_price", "stored_problem"),
-    *("pipeline_leading", "roofline_leading", "training_step_leading"),
-)
 
 
 def prepare(
@@ -120,7 +114,7 @@ def prepare(
         return False
     names = [table.name for table in all_tables(all_estimators())]
     refuse_views_of_tables(connection, [*names, *map(table_of, reference_keys(wanted))])
-    ours = stored[_KEPT_NAMES].split() if _KEPT_NAMES in stored else _FORMER
+    ours = kept_names(stored)
     refuse_tables_of_others(connection, {v.name for v in views.kept_tables(sql)} - {*ours})
     with _transaction(connection):
         for name in stored.get("view_names", "").split():
@@ -158,7 +152,7 @@ def _names(sql: Path | None) -> dict[str, str]:
     return {
         "view_names": " ".join(v.name for v in found if not (v.is_function or v.kept_on)),
         "function_names": " ".join(v.name for v in found if v.is_function),
-        _KEPT_NAMES: " ".join(v.name for v in found if v.kept_on),
+        KEPT_NAMES: " ".join(v.name for v in found if v.kept_on),
     }
 
 

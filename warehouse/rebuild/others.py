@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database.meta import META, reference_keys, table_of
+from warehouse.database.meta import META, kept_names, reference_keys, table_of
 from warehouse.database.recording import PARTS
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.tables import IS_REPEATED, all_tables
@@ -135,7 +135,7 @@ def _names_of_package(connection: DuckDBPyConnection, former: str, new: str) -> 
     names = {META, *(table.name for table in all_tables(all_estimators()))}
     names |= {table_of(key) for key in reference_keys(meta)}
     names |= {*meta.get("view_names", "").split(), *meta.get("function_names", "").split()}
-    names |= {*meta.get("kept_names", "").split()}
+    names |= {*kept_names(meta)}
     macros = "select function_name from duckdb_functions() where not internal and database_name = ?"
     return names | {name for (name,) in connection.execute(macros, [new]).fetchall()}
 
