@@ -134,7 +134,7 @@ def with_problems(table: str) -> str:
     """Return the SQL that gives the rows of a fact table the problems of their cells."""
     return (
         f"update {table} set problem_id = cell.problem_id from cell"
-        f" where {table}.cell_id = cell.cell_id;\n"
+        f" where {table}.cell_id = cell.cell_id and {table}.problem_id is null;\n"
     )
 
 

@@ -73,10 +73,10 @@ def staging_name(relation: str) -> str:
 
 
 def fact_count_sql(estimators: Sequence[Estimator]) -> str:
-    """Return the SELECT that counts the rows of each cell in each fact table."""
+    """Return the SELECT that counts the rows of each cell and problem in each fact table."""
     counts = [
-        f"select {literal(relation.name)} as relation, cell_id, count(*) as num_rows\n"
-        f"from {quoted(relation.table)}\ngroup by cell_id"
+        f"select {literal(relation.name)} as relation, cell_id, problem_id, count(*) as num_rows\n"
+        f"from {quoted(relation.table)}\ngroup by cell_id, problem_id"
         for estimator in estimators
         for relation in estimator.relations
     ]

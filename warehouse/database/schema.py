@@ -122,8 +122,10 @@ def prepare(
         for name in stored.get("function_names", "").split():
             connection.execute(f"drop macro table if exists {quoted(name)}")
         if rows_again or not _agree(stored, {**wanted, _VERSION: stored.get(_VERSION, "")}):
-            for name in ours:
-                connection.execute(f"drop table if exists {quoted(name)}")
+            made = f"select table_name from duckdb_tables() where {IN_MAIN} and comment ilike ?"
+            for (name,) in connection.execute(made, ["%one row per%"]).fetchall():
+                if name in ours:  # by us: ours have a comment
+                    connection.execute(f"drop table {quoted(name)}")
         if again or stored.get("tables") != wanted["tables"]:
             _migrate(connection)
         _load_references(connection, {} if again else stored, wanted, reference)

@@ -137,11 +137,12 @@ class View(NamedTuple):
 def checks(directory: Path | None = None) -> list[Check]:
     """Return the checks of `directory` (by default the packaged sql/), by name.
 
-    Every kept table with a view is compared with it.
+    Every kept table with a view is compared with it, and the leading rows with what ranking them
+    again gives.
     """
     directory = directory or resources.sql_directory()
     files = _read_layer(directory / "checks", needs_grain=False)
-    kept = [view for view in packaged(directory) if view.kept_on not in ("", "cell")]
+    kept = [view for view in packaged(directory) if view.kept_on]
     found = [Check(file.name, file.what, file.sql) for file in files]
     return sorted([*found, *map(_check_of_kept, kept)])
 
@@ -149,6 +150,10 @@ def checks(directory: Path | None = None) -> list[Check]:
 def _check_of_kept(view: View) -> Check:
     stored, found = view.name, FOUND + view.name
     what = f"Rows that table {stored} or view {found} has alone."
+    if view.kept_on == "cell":
+        rows = f"(select * exclude ({', '.join(RANKS)}) from {stored}) as configuration_flops"
+        found = f"({view.sql.replace('from configuration_flops', f'from {rows}')})"
+        what = f"Rows of table {stored} with other ranks than these rows give."
     halves = [
         f"(select *, {is_stored} as is_stored from {one} except all"
         f" select *, {is_stored} from {other})"
@@ -268,14 +273,16 @@ def _generated() -> list[View]:
         "Which cells are in force, and their order among siblings, found from all cells; table "
         "cell has it stored."
     )
-    counts = "Rows of each cell in the fact tables."
+    counts = "Rows of each cell and problem in the fact tables."
     per_cell = ("one row per cell", "cell_id")
     found = [
         View(CELL_ORDER, _comment(order, *per_cell), order_sql(estimators)),
         View(CURRENT_CELL, _comment(cells, *per_cell), current_cell_sql()),
         View(
             FACT_COUNT,
-            _comment(counts, "one row per relation and cell", "relation, cell_id"),
+            _comment(
+                counts, "one row per relation, cell and problem", "relation, cell_id, problem_id"
+            ),
             fact_count_sql(estimators),
         ),
     ]
