@@ -2,7 +2,7 @@
 -- Grain: one row per configuration that is not known to exceed the memory
 -- Key: cell_id, {layout}
 --
--- The first twenty are those of configuration_rank. The rows have the columns of
+-- configuration_rank has the first twenty, too. The rows have the columns of
 -- configuration_flops, the throughput and mfu. of_problem is the id of one problem; NULL means all
 -- problems. A condition problem_id = ... gives the same rows, but for more than twenty ranks it
 -- reads the times of all layouts.

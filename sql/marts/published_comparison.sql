@@ -4,7 +4,7 @@
 --
 -- Only estimates for the hardware as published and with the default constants take part; points of
 -- a sweep do not. Where a publication does not say the microbatch or the interleaving, the estimate
--- is that of one sequence a microbatch without interleaving, or of the least that was evaluated.
+-- assumes one sequence a microbatch without interleaving, or the least that was evaluated.
 -- num_choices, lowest_step_seconds and highest_step_seconds give the range of the other choices
 -- that fit in memory; the interval of the default is wider by them, as nobody knows which was run.
 -- A row of table published_measurement has the estimate that was made of it, as table

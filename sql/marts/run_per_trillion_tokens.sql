@@ -3,7 +3,7 @@
 -- Key: problem_id, estimator, estimator_version, variant
 --
 -- Multiply training_days, gpu_hours, cost_usd and energy_kwh by the trillions of tokens of a run. A
--- part of a step counts as that part. The price and the power are those of problem_price; the
+-- part of a step counts as that part. The price and the power come from problem_price; the
 -- energy has the overhead of a hyperscaler's site. NULL where no layout fits, or no price or power
 -- was published. Dollars compare between prices of the same basis and of several vendors
 -- (num_quotes). An estimate that is_lower_bound is faster than any run. known_model and priced_as

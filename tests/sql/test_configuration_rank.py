@@ -1,4 +1,4 @@
-"""Ranks are those of a ranking of all layouts, and are found without ranking all."""
+"""The ranks agree with a ranking of all layouts, and are found without ranking all."""
 
 from __future__ import annotations
 

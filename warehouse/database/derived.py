@@ -18,7 +18,7 @@ from warehouse.database.lineage import names_in
 from warehouse.database.repeated import mark_repeated, relations_named
 from warehouse.database.sql_text import IN_MAIN, listed, quoted
 from warehouse.database.temporary import joins_as_written, registered, replaced
-from warehouse.database.views import CONFIGURATION_SOURCE, LEADING_ROW, RANKS, leading_sql
+from warehouse.database.views import CONFIGURATION_SOURCE, LEADING_ROW, UNRANKED, leading_sql
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator, Relation
     from warehouse.database.leading import LeadingRows
-
-CONFIGURATION = f"* exclude ({', '.join(RANKS)})"
-"""Columns of a leading row without its ranks."""
 
 _FLOPS = "configuration_flops"
 """View of the configurations with all columns that leading rows have."""
@@ -88,7 +85,7 @@ def _refresh_leading(
         return
     of_problems = f"problem_id in ({listed(problem for (problem,) in problems)})"
     connection.execute(
-        f"create temp table {_CANDIDATE} as select {CONFIGURATION} from {LEADING_ROW}"
+        f"create temp table {_CANDIDATE} as select {UNRANKED} from {LEADING_ROW}"
         f" semi join {CURRENT_CELL} using (cell_id)"
         f" where {of_problems} and cell_id not in ({ids})"
     )
@@ -109,11 +106,10 @@ def _refresh_leading(
             places = {cell: place for cell, place in places.items() if cell not in known}
         if places:
             found |= _search(connection, relation, places.keys())
-    with replaced(connection, {_FLOPS: f"from {_CANDIDATE}"}):
-        connection.execute(
-            f"insert into {LEADING_ROW} by name select * from ({leading_sql()})"
-            " order by cell_id, rank_in_cell"
-        )
+    connection.execute(
+        f"insert into {LEADING_ROW} by name"
+        f" {leading_sql(f'from {_CANDIDATE}')} order by cell_id, rank_in_cell"
+    )
     connection.execute(f"drop table temp.{_CANDIDATE}")
     _count(connection, found)
 
@@ -127,7 +123,7 @@ def _staged(connection: DuckDBPyConnection) -> frozenset[str]:
 
 def _only(relation: Relation) -> dict[str, str]:
     """Return the union of all configurations with one relation: planning all takes longer."""
-    others = f"select {CONFIGURATION} from {LEADING_ROW} where false"
+    others = f"select {UNRANKED} from {LEADING_ROW} where false"
     staging = quoted(staging_name(relation.name))
     union = f"from {staging} union all by name select * exclude (step_tokens) from ({others})"
     return {CONFIGURATION_SOURCE: union}

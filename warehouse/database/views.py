@@ -51,6 +51,8 @@ LEADING_ROW = "leading_row"
 """Kept table of the leading rows: the columns of `configuration_flops`, and their ranks."""
 RANKS = ("rank_by_time", "rank_in_strategy", "rank_in_cell", "is_on_front")
 """Columns of `LEADING_ROW` besides those of a configuration."""
+UNRANKED = f"* exclude ({', '.join(RANKS)})"
+"""Columns of `LEADING_ROW` without its ranks."""
 _NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
 _LEADING = "leading_configuration"
 _LAYERS_OF_GENERATED = {
@@ -151,8 +153,7 @@ def _check_of_kept(view: View) -> Check:
     stored, found = view.name, FOUND + view.name
     what = f"Rows that table {stored} or view {found} has alone."
     if view.kept_on == "cell":
-        rows = f"(select * exclude ({', '.join(RANKS)}) from {stored}) as configuration_flops"
-        found = f"({view.sql.replace('from configuration_flops', f'from {rows}')})"
+        found = f"({leading_sql(f'select {UNRANKED} from {stored}')})"
         what = f"Rows of table {stored} with other ranks than these rows give."
     halves = [
         f"(select *, {is_stored} as is_stored from {one} except all"
@@ -162,10 +163,17 @@ def _check_of_kept(view: View) -> Check:
     return Check(f"{stored}_is_{FOUND.rstrip('_')}", what, " union all ".join(halves))
 
 
-def leading_sql() -> str:
-    """Return the SELECT of the leading rows among the rows of view `configuration_flops`."""
+def leading_sql(source: str = "") -> str:
+    """Return the SELECT of the leading rows, among all configurations or those of a query.
+
+    Parameters
+    ----------
+    source
+        A SELECT with the columns of view `configuration_flops`; empty: the view.
+    """
     path = resources.sql_directory() / "intermediate" / f"{LEADING_ROW}.sql"
-    return path.read_text(encoding="utf-8")
+    sql = path.read_text(encoding="utf-8")
+    return f"with configuration_flops as ({source}) select * from ({sql})" if source else sql
 
 
 def kept_tables(directory: Path | None = None) -> list[View]:
@@ -275,16 +283,11 @@ def _generated() -> list[View]:
     )
     counts = "Rows of each cell and problem in the fact tables."
     per_cell = ("one row per cell", "cell_id")
+    counted = ("one row per relation, cell and problem", "relation, cell_id, problem_id")
     found = [
         View(CELL_ORDER, _comment(order, *per_cell), order_sql(estimators)),
         View(CURRENT_CELL, _comment(cells, *per_cell), current_cell_sql()),
-        View(
-            FACT_COUNT,
-            _comment(
-                counts, "one row per relation, cell and problem", "relation, cell_id, problem_id"
-            ),
-            fact_count_sql(estimators),
-        ),
+        View(FACT_COUNT, _comment(counts, *counted), fact_count_sql(estimators)),
     ]
     for estimator in estimators:
         for relation in estimator.relations:
