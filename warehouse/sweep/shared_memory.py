@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warehouse.database.pieces import BATCH_ROWS, column_types
+from warehouse.database.record_batches import BATCH_ROWS, column_types
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:

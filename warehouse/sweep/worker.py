@@ -15,7 +15,7 @@ import numpy as np
 from estimators.contract import Catalog, Cell
 from estimators.registry import get
 from warehouse.database.leading import Leading, LeadingRows
-from warehouse.database.pieces import BATCH_ROWS, keep_freed_memory, searched, write
+from warehouse.database.record_batches import BATCH_ROWS, keep_freed_memory, searched, write
 from warehouse.sweep.shared_memory import Slots
 
 if TYPE_CHECKING:

@@ -23,8 +23,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from estimators.contract import Catalog
-from warehouse.database.pieces import BATCH_ROWS, CHUNK_ROWS, column_types
-from warehouse.database.record_batches import Lease, leased_array, schema_of
+from warehouse.database.record_batches import (
+    BATCH_ROWS,
+    CHUNK_ROWS,
+    Lease,
+    column_types,
+    leased_array,
+    schema_of,
+)
 from warehouse.errors import WarehouseError
 from warehouse.sweep.shared_memory import Slots, anonymous_file, slot_bytes
 from warehouse.sweep.worker import Done, Part, Setting, Task
