@@ -105,7 +105,7 @@ def refresh_problems(connection: DuckDBPyConnection, profiles: Collection[str] =
     missing = f"select * from {_PROBLEM} anti join {STORED_PROBLEM} using (problem_id)"
     if connection.execute(f"select exists({missing})").fetchall() == [(False,)]:
         return
-    # DuckDB finds temporary tables first: the views below `PROBLEM_SOURCE` see only the missing problems.
+    # DuckDB finds temporary tables first: views below `PROBLEM_SOURCE` see only missing problems.
     connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")
     connection.execute(f"create temp table {quoted(_PRODUCT)} as from {quoted(_PRODUCT)}")
     connection.execute(f"insert into {STORED_PROBLEM} by name from {PROBLEM_SOURCE}")
