@@ -37,7 +37,7 @@ class ClusterSearch:
     """Every combination of the values that a study gives.
 
     A study always gets the rows of `cluster_compute`, and the rows of another relation if it gives
-    an input that only that relation reads. The `fixed` of a cell has its axes with their values; the
+    an input that only that relation reads. `fixed` of a cell has its axes with their values; the
     cell is their product. So studies with other values make other cells.
     """
 
