@@ -17,8 +17,7 @@ import pytest
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.leading import LeadingRows
-from warehouse.database.pieces import BATCH_ROWS, searched
-from warehouse.database.record_batches import record_batches
+from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.resources import studies_directory
 from warehouse.errors import InputError, WarehouseError
 from warehouse.studies.study import Study, load_study

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import writing
-from warehouse.database.pieces import BATCH_ROWS
-from warehouse.database.record_batches import regrouped
+from warehouse.database.record_batches import BATCH_ROWS, regrouped
 from warehouse.database.sink import DuckDBSink, commit_groups, transaction
 from warehouse.errors import InputError
 from warehouse.lake.folder import Lake

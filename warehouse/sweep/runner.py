@@ -23,8 +23,7 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_as_it_is, open_for_write, writing
 from warehouse.database.leading import LeadingRows
 from warehouse.database.meta import is_stamped
-from warehouse.database.pieces import BATCH_ROWS, searched
-from warehouse.database.record_batches import record_batches
+from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import (
     MOST_CELLS,
     DuckDBSink,

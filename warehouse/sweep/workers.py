@@ -23,15 +23,21 @@ import pyarrow as pa
 from estimators.contract import Catalog, Cell
 from estimators.registry import get
 from warehouse.database.leading import Leading, LeadingRows
-from warehouse.database.pieces import BATCH_ROWS, CHUNK_ROWS, keep_freed_memory, searched
-from warehouse.database.record_batches import record_batches, regrouped
+from warehouse.database.record_batches import (
+    BATCH_ROWS,
+    CHUNK_ROWS,
+    keep_freed_memory,
+    record_batches,
+    regrouped,
+    searched,
+)
 from warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from estimators.contract import Estimator, Relation
-    from warehouse.database.pieces import Evaluated
+    from warehouse.database.record_batches import Evaluated
 
 _TASK_ROWS = CHUNK_ROWS
 """Least number of rows of a task of small cells."""
