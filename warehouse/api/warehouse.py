@@ -48,9 +48,9 @@ from warehouse.plan.question import MAX_GPUS, PlanOptions
 from warehouse.plan.stages import asked_stages, run_stages, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
-from warehouse.sweep.asked import asked_study
 from warehouse.sweep.estimate import estimate
 from warehouse.sweep.runner import run_study
+from warehouse.sweep.study import study_under_options
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -857,13 +857,13 @@ class Warehouse(DatabaseFile):
         """
         refuse_control_characters(locals())
         with self._writing("sweep"):
-            asked = asked_study(study, self.path, variant, None, profile)
+            asked = study_under_options(study, self.path, variant, None, profile)
             found = estimate(asked, self.path, force=force)
             if not allow_large:
                 found.refuse_too_large(self.path)
             if found.missing_rows:
                 back_up_before_sweep(self.path)
-            return run_study(self.path, asked, force=force, workers=workers, asked=found.asked)
+            return run_study(self.path, asked, force=force, workers=workers, cells=found.cells)
 
     def execute(self, statements: str, /, **parameters: Any) -> pl.DataFrame:
         """Run any statements of DuckDB, with the rights of this program.

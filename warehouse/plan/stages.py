@@ -24,7 +24,7 @@ from warehouse.plan.search import (
 )
 from warehouse.sweep.estimate import cost_of
 from warehouse.sweep.runner import run_study
-from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large
+from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -134,10 +134,10 @@ def store_sweep(sweep: Sweep, database: Path, *, allow_large: bool = False) -> N
         If it is too large.
     """
     if sweep.missing_rows >= LEAST_ROWS and not allow_large:
-        cost = cost_of(sweep.plan, sweep.missing_rows)
+        cost = cost_of(sweep.cells, sweep.missing_rows)
         refuse_too_large(sweep.study.name, sweep.missing_rows, cost.num_bytes, database)
     if sweep.is_needed(database):
-        run_study(database, sweep.study, asked=sweep.plan)
+        run_study(database, sweep.study, cells=sweep.cells)
 
 
 def run_stages(
