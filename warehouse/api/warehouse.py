@@ -45,7 +45,7 @@ from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
 from warehouse.plan.question import MAX_GPUS, PlanOptions
-from warehouse.plan.stages import asked_stages, run_stages, store_sweep
+from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.asked import asked_study
@@ -787,9 +787,9 @@ class Warehouse(DatabaseFile):
         )
         with self._asking(may_write=self.writable), kept_open(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
-            run, stages = asked_stages(options, self.path, top)
+            run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)
-            return planned_run(run_stages(run, stages, self.path, store), top)
+            return planned_run(answer_plan(run, sweep, self.path, top, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
         """Store the layouts that a plan needs and that are not stored."""
