@@ -54,13 +54,7 @@ _HINT = "name a column that it reads, such as num_gpus, tensor_parallel or hbm_b
 
 
 def operations_of(estimator: Estimator) -> Operations:
-    """Return the operations of the estimator's step.
-
-    Raises
-    ------
-    UsageError
-        If it has none; the hint names the estimators that have.
-    """
+    """Return the operations of the estimator's step."""
     require_capability(estimator, "operations", "does not divide a step into operations")
     assert estimator.operations is not None
     return estimator.operations
@@ -69,13 +63,7 @@ def operations_of(estimator: Estimator) -> Operations:
 def given_configuration(
     estimator: Estimator, given: Mapping[str, Scalar], catalog: Catalog, mends: Mends
 ) -> Columns:
-    """Return the configuration that column values make, complete and checked.
-
-    Raises
-    ------
-    InputError
-        If a value is faulty, missing or breaks a rule.
-    """
+    """Return the configuration that column values make, complete and checked."""
     relation = estimator.relations[0]
     inputs = input_names(estimator, relation)
     for name in given:
@@ -92,13 +80,7 @@ def given_configuration(
 def configurations_of(
     estimator: Estimator, path: Path, row: int | None, catalog: Catalog, mends: Mends
 ) -> Columns:
-    """Return the configurations in a file, or the one in its `row`, counted from 1.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, has no such row, or a row is refused.
-    """
+    """Return the configurations in a file, or the one in its `row`, counted from 1."""
     relation = estimator.relations[0]
     inputs = input_names(estimator, relation)
     check_source(path)
@@ -127,11 +109,6 @@ def best_configurations(
     ----------
     filters
         As `rank.rank_layouts` takes them, with the variant.
-
-    Raises
-    ------
-    InputError
-        If a filter leaves no problem, or no layout fits in memory.
     """
     filters = with_known_names(connection, {**filters, "estimator": estimator.name})
     stored = stored_problems(connection, filters)

@@ -174,13 +174,7 @@ def _answering(
 
 
 def _named(estimator: Summary, variant: str | None) -> dict[str, str]:
-    """Return the filters of an estimator and of its variant.
-
-    Raises
-    ------
-    UsageError
-        If it has no such variant.
-    """
+    """Return the filters of an estimator and of its variant."""
     mends = mends_of_options(estimator, variant, None)
     return {"estimator": estimator.name, "variant": variant_name(mends, estimator.mends)}
 
@@ -210,13 +204,6 @@ def asked_ranking(
     study
         Name of a stored study: keep its problems alone. Its estimator answers, and its variant
         where it has one alone.
-
-    Raises
-    ------
-    InputError
-        If no problem passes a filter, or none has the column; the hint lists what is stored.
-    UsageError
-        If no estimator has the variant.
     """
     of_study = None if study is None else study_filter(connection, study)
     if of_study is not None:
@@ -465,24 +452,12 @@ def _differing(problems: Sequence[Record]) -> list[str]:
 
 
 def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
-    """Return the problems that pass the filters.
-
-    Raises
-    ------
-    InputError
-        If none is stored, or none passes; the first filter that none passes is named.
-    """
+    """Return the problems that pass the filters."""
     return _passing(_stored(connection, filters), filters)
 
 
 def _stored(connection: DuckDBPyConnection, names: Iterable[str]) -> list[Record]:
-    """Return every stored problem with some of its names and those of its cells.
-
-    Raises
-    ------
-    InputError
-        If none is stored.
-    """
+    """Return every stored problem with some of its names and those of its cells."""
     # the first relation of an estimator has its configurations, the others their details
     relations = [estimator.relations[0] for estimator in summaries()]
     columns = ", ".join(quoted(name) for name in ("problem_id", *names))
@@ -503,13 +478,7 @@ def _stored(connection: DuckDBPyConnection, names: Iterable[str]) -> list[Record
 def _passing(
     stored: Sequence[Record], filters: Filters, study: StudyFilter | None = None
 ) -> set[int]:
-    """Return the problems among `stored`, those of `study` alone, that pass the filters.
-
-    Raises
-    ------
-    InputError
-        If none does; the first filter that none passes is named.
-    """
+    """Return the problems among `stored`, those of `study` alone, that pass the filters."""
     for place, (name, value) in enumerate(filters.items()):
         left = [row for row in stored if row[name] == value]
         if not left:

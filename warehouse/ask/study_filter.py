@@ -21,13 +21,7 @@ class StudyFilter(NamedTuple):
 
 
 def study_filter(connection: DuckDBPyConnection, asked: str) -> StudyFilter:
-    """Return the problems of the stored study that a name means.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it has no cell.
-    """
+    """Return the problems of the stored study that a name means."""
     name = stored_study(connection, asked, "--study")
     query = (
         "select distinct problem_id, estimator, variant from study_cell "
