@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import find_name, spellings
-from warehouse.ask.study_filter import study_filter
+from warehouse.ask.problems import study_filter
 from warehouse.database.sql_text import listed
 from warehouse.database.summaries import summary_of
 from warehouse.database.temporary import keep_view

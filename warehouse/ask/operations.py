@@ -25,12 +25,12 @@ from estimators.contract import (
     content_id,
     variant_name,
 )
-from warehouse.ask.names import Filters, with_known_names
-from warehouse.ask.rank import PROBLEM_NAMES, RANKED, stored_problems
+from warehouse.ask.names import Filters, condition, with_known_names
+from warehouse.ask.problems import stored_problems
+from warehouse.ask.rank import PROBLEM_NAMES
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.empty import in_memory
 from warehouse.database.sink import store_cells
-from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_source, read_configs
@@ -114,10 +114,10 @@ def best_configurations(
     stored = stored_problems(connection, filters)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     layout = (*estimator.choice_columns, *estimator.relations[0].keys)
-    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     best = rows_as_dicts(
         connection,
-        f"select problem_id, {', '.join(layout)} from {RANKED[rank]} where {where} and {rank} = 1",
+        f"select problem_id, {', '.join(layout)} from leading_row "
+        f"where {condition(filters)} and {rank} = 1",
         list(filters.values()),
     )
     if not best:
