@@ -14,7 +14,7 @@ from estimators.names import did_you_mean
 from warehouse.ask.names import Filters, condition, find_name
 from warehouse.ask.problems import Selection, select_problems, study_filter
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.current import EVALUATED
+from warehouse.database.in_force import EVALUATED
 from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.summaries import summary_of
 from warehouse.database.tables import TOP
