@@ -65,5 +65,6 @@ class Page:
 
 def table_of(records: Sequence[Line]) -> tuple[tuple[str, ...], list[list[Any]]]:
     """Return the columns of records, and their rows; a record may lack columns."""
-    columns = tuple(max((list(record) for record in records), key=len)) if records else ()
-    return columns, [[record.get(name) for name in columns] for record in records]
+    names = [list(record) for record in records]
+    columns = max(names, key=len, default=[])
+    return tuple(columns), [[record.get(name) for name in columns] for record in records]
