@@ -30,7 +30,7 @@ from warehouse.api.results import layout_diagnosis, planned_run, step_explanatio
 from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
 from warehouse.ask.cost_terms import asked_costs, asked_energies
-from warehouse.ask.rank import asked_ranking
+from warehouse.ask.rank import ranking
 from warehouse.database.backup import back_up_before_sweep
 from warehouse.database.connection import kept_open, open_for_write
 from warehouse.database.describe import Description, usual_name
@@ -286,7 +286,7 @@ class Warehouse(DatabaseFile):
         )
         top = given_values(top=top).get("top")
         with self._reading() as connection:
-            filters, found = asked_ranking(
+            filters, found = ranking(
                 connection,
                 asked,
                 estimator=estimator,

@@ -169,6 +169,24 @@ def record_batches(
         yield pool.arrow(schema, batch, used)
 
 
+def regrouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of batches in batches of `BATCH_ROWS`, the last one shorter."""
+    import pyarrow as pa
+
+    parts: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while len(part := batch.slice(start, BATCH_ROWS - rows)):
+            parts.append(part)
+            rows, start = rows + len(part), start + len(part)
+            if rows == BATCH_ROWS:
+                yield parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+                parts, rows = [], 0
+    if parts:
+        yield pa.concat_batches(parts)
+
+
 class Lease:
     """Keeps columns alive while Arrow's arrays over their memory are in use."""
 
