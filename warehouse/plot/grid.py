@@ -191,7 +191,7 @@ def marks(frame: pl.DataFrame, x: Side, y: Side) -> list[dict[str, Any]]:
 
 def _product(accelerator: str) -> str:
     """Return a name without its memory, such as H100 PCIe; SXM is the usual form."""
-    words = accelerator.split("(")[0].split()
+    words = accelerator.split("(", maxsplit=1)[0].split()
     return " ".join(word for word in words if word != "SXM" and not word.endswith("GB")) or words[0]
 
 
