@@ -412,6 +412,5 @@ __all__ = [
     "Work",
     "layer_of",
     "size_of",
-    "stream_seconds",
     "work_of",
 ]
