@@ -41,7 +41,7 @@ from warehouse.sweep.runner import run_study
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import ShardReport
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from warehouse.lake.shard import ShardReport
-
 
 class EngineName(StrEnum):
     """The engines: processes of this machine, a Slurm array, a Ray cluster."""
@@ -32,6 +30,24 @@ class Shard:
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """The outcome of a shard: cells and rows that this run wrote, and cells of earlier runs.
+
+    Attributes
+    ----------
+    seconds
+        Time of the whole run.
+    """
+
+    study: str
+    shard: Shard
+    cells: int
+    rows: int
+    cells_before: int
+    seconds: float
 
 
 def read_shard(text: str) -> Shard:

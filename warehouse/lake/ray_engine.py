@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.lake.jobs import Job, Shard
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import Job, Shard, ShardReport
 
 
 class RayEngine:

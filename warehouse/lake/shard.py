@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -14,6 +14,7 @@ from warehouse.database.record_batches import BATCH_ROWS, record_batches, schema
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import COLUMN, DEFAULT
 from warehouse.lake.folder import Lake, complete_or_absent
+from warehouse.lake.jobs import ShardReport
 from warehouse.lake.parts import cells_of_shard
 from warehouse.sweep.cells import StudySize
 from warehouse.sweep.estimate import Estimate, estimate
@@ -27,24 +28,6 @@ if TYPE_CHECKING:
     from warehouse.studies.study import Study
 
     OnCells = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class ShardReport:
-    """The outcome of a shard: cells and rows that this run wrote, and cells of earlier runs.
-
-    Attributes
-    ----------
-    seconds
-        Time of the whole run.
-    """
-
-    study: str
-    shard: Shard
-    cells: int
-    rows: int
-    cells_before: int
-    seconds: float
 
 
 def prepare_lake(folder: Path, study: Study) -> Lake:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.lake.jobs import Job, Shard
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import Job, Shard, ShardReport
 
 LOGS = "logs"
 """Folder of the lake with the output of each job."""
