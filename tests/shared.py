@@ -23,7 +23,7 @@ from benchmarks import pages
 from tests.shells import in_shell
 from warehouse.cli.main import run
 from warehouse.database import snapshot
-from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import CONFIG
 
 Command = Callable[..., tuple[int, str, str]]
 """Calls a command with these arguments; returns exit code, stdout, stderr."""

@@ -28,7 +28,7 @@ from estimators.contract import (
 from warehouse.ask.names import Filters, with_known_names
 from warehouse.ask.rank import PROBLEM_NAMES, RANKED, stored_problems
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.empty import in_memory
+from warehouse.database.new_file import in_memory
 from warehouse.database.sink import store_cells
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability

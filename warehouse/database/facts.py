@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warehouse import __version__
-from warehouse.database.space import space_error
-from warehouse.errors import DatabaseError, InputError
+from warehouse.errors import DatabaseError, InputError, space_error
 from warehouse.files import digest_of, partial_path, remove_abandoned, target_of_partial
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from estimators.registry import ESTIMATORS, all_estimators
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.database.sql_text import quoted
 
 if TYPE_CHECKING:

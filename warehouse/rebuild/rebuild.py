@@ -22,10 +22,7 @@ from warehouse.database.facts import (
     read_facts,
 )
 from warehouse.database.failures import database_error
-from warehouse.database.file_format import CONFIG
-from warehouse.database.leftovers import REBUILT
-from warehouse.database.meta import last_fact, read_meta
-from warehouse.database.paths import file_of, is_database
+from warehouse.database.paths import CONFIG, REBUILT, file_of, is_database, log_of, remove_database
 from warehouse.database.recording import (
     adopt,
     is_intact,
@@ -36,6 +33,7 @@ from warehouse.database.recording import (
     write_facts,
 )
 from warehouse.database.sql_text import literal
+from warehouse.database.stamp import last_fact, read_meta
 from warehouse.database.views import checks
 from warehouse.errors import CheckError, DatabaseError, LockedError
 from warehouse.rebuild.others import contents_without_facts, copy_own_objects
@@ -135,7 +133,7 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
         raise _without_facts(database, f"{database}: there is no such database")
     new = file.with_name(file.name + REBUILT)
     with _alone(file), _former(database) as former, _facts(database, former) as facts:
-        _remove(new)
+        remove_database(new)
         try:
             with unrecorded():
                 open_for_write(new).close()
@@ -151,7 +149,7 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
             needs_former = former.reason or former.missing or replayed.lost
             kept = _replace(file, new, keeps=bool(needs_former))
         finally:
-            _remove(new)
+            remove_database(new)
     if not facts.is_whole:
         open_for_write(database).close()  # makes a folder from the database
     return RebuildReport(
@@ -333,10 +331,10 @@ def _replace(file: Path, new: Path, *, keeps: bool) -> Path | None:
     first.
     """
     kept = None
-    log = file.with_name(f"{file.name}.wal")
+    log = log_of(file)
     if keeps and os.path.lexists(file):
         kept = free_name(file, OLD)
-        for path, name in ((file, kept), (log, kept.with_name(f"{kept.name}.wal"))):
+        for path, name in ((file, kept), (log, log_of(kept))):
             with suppress(FileNotFoundError):
                 _second_name(path, name)
     new.replace(file)
@@ -351,8 +349,3 @@ def _second_name(path: Path, name: Path) -> None:
         raise
     except OSError:  # a file system without hard links
         path.rename(name)
-
-
-def _remove(new: Path) -> None:
-    for path in (new, new.with_name(f"{new.name}.wal")):
-        path.unlink(missing_ok=True)

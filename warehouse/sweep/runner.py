@@ -22,7 +22,6 @@ from estimators.search import CHUNK_CELLS
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_as_it_is, open_for_write, writing
 from warehouse.database.leading import LeadingRows
-from warehouse.database.meta import is_stamped
 from warehouse.database.pieces import BATCH_ROWS, searched
 from warehouse.database.record_batches import record_batches
 from warehouse.database.sink import (
@@ -33,6 +32,7 @@ from warehouse.database.sink import (
     stored_among,
     transaction,
 )
+from warehouse.database.stamp import is_stamped
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.sweep.cores import default_workers, usable_cores
 from warehouse.sweep.memory import bound_memory, giving_back
