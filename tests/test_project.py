@@ -26,7 +26,7 @@ from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
 from tests.shared import build_wheel
 from warehouse.database import resources
-from warehouse.database.current import current_view_name
+from warehouse.database.in_force import current_view_name
 from warehouse.database.lineage import names_in
 from warehouse.database.reference import read_table
 from warehouse.database.views import CONFIGURATION_SOURCE, LAYERS

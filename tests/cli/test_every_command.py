@@ -88,7 +88,7 @@ def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
 def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(entry: commands.Entry) -> None:
     assert entry.function().__name__.rstrip("_") == entry.name
     paragraph = inspect.getdoc(COMMANDS[entry.name]) or ""
-    assert " ".join(paragraph.partition("\n\n")[0].split()) == entry.summary
+    assert " ".join(paragraph.partition("\n\n")[0].split()) == entry.summary()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import csv
+import itertools
 import os
 import shutil
 import subprocess

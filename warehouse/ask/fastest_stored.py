@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.names import with_known_names
-from warehouse.database.current import CURRENT_CELL
+from warehouse.database.in_force import CURRENT_CELL
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import input_names

@@ -15,7 +15,7 @@ from estimators.names import did_you_mean, joined_hint
 from warehouse.ask.names import Filters, find_name, is_known_name, with_known_names
 from warehouse.ask.study_filter import StudyFilter, study_filter
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.current import CURRENT_CELL, EVALUATED, current_cell_sql
+from warehouse.database.in_force import CURRENT_CELL, EVALUATED, current_cell_sql
 from warehouse.database.sql_text import IN_MAIN, listed, quoted
 from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
 from warehouse.database.tables import TOP
