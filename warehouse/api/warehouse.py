@@ -30,7 +30,7 @@ from warehouse.api.results import layout_diagnosis, planned_run, step_explanatio
 from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
 from warehouse.ask.cost_terms import asked_costs, asked_energies
-from warehouse.ask.rank import asked_ranking
+from warehouse.ask.rank import ranking
 from warehouse.database.connection import open_for_write, open_once
 from warehouse.database.copies import back_up_before_sweep
 from warehouse.database.describe import Description, usual_name
@@ -45,7 +45,7 @@ from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
 from warehouse.plan.question import MAX_GPUS, PlanOptions
-from warehouse.plan.stages import asked_stages, run_stages, store_sweep
+from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.asked import asked_study
@@ -286,7 +286,7 @@ class Warehouse(DatabaseFile):
         )
         top = given_values(top=top).get("top")
         with self._reading() as connection:
-            filters, found = asked_ranking(
+            filters, found = ranking(
                 connection,
                 asked,
                 estimator=estimator,
@@ -787,9 +787,9 @@ class Warehouse(DatabaseFile):
         )
         with self._asking(may_write=self.writable), open_once(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
-            run, stages = asked_stages(options, self.path, top)
+            run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)
-            return planned_run(run_stages(run, stages, self.path, store), top)
+            return planned_run(answer_plan(run, sweep, self.path, top, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
         """Store the layouts that a plan needs and that are not stored."""

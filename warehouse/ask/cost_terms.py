@@ -62,14 +62,7 @@ class CostOptions:
     def query(
         self, connection: DuckDBPyConnection, name: str, values: Sequence[float | None]
     ) -> RunQuery:
-        """Return the query of the stored runs, with each value of an argument of the macro.
-
-        Raises
-        ------
-        InputError
-            If a term is neither a sound number nor a name in its table, or is far from all
-            published ones.
-        """
+        """Return the query of the stored runs, with each value of an argument of the macro."""
         check_electricity_price(connection, self.electricity_price)
         check_watts(connection, self.watts)
         filters = {name: getattr(self, name) for name in FILTERS}
@@ -106,13 +99,7 @@ class CostOptions:
 
 
 def check_years(prices: Sequence[float], year: int | None, *, all_years: bool) -> None:
-    """Refuse a year together with a price or with all years; reads no database.
-
-    Raises
-    ------
-    UsageError
-        If `year` excludes another term.
-    """
+    """Refuse a year together with a price or with all years; reads no database."""
     if year is not None and (all_years or prices):
         other = "--all-years" if all_years else "--price"
         raise UsageError(f"`--year` and `{other}` exclude each other", "give one of them")
@@ -134,14 +121,6 @@ def asked_costs(
         USD of an hour of one GPU, instead of published prices: each gives its own rows.
     year
         Prices of this year; None: of the last one, unless `all_years`.
-
-    Raises
-    ------
-    UsageError
-        As `check_years`.
-    InputError
-        If no run is left, no run has a price of that year, a term is not known, or a price is far
-        above all published ones.
     """
     check_years(prices, year, all_years=all_years)
     check_prices(connection, prices)
@@ -165,11 +144,6 @@ def asked_energies(
         Without one, the grids of published runs.
     all_powers
         Also at full load, and of the accelerator alone.
-
-    Raises
-    ------
-    InputError
-        If no run is left, or a term is not known.
     """
     grids = carbons(connection, carbon)
     per_kwh: list[float | None] = [grid.value for grid in grids] or [None]

@@ -55,7 +55,7 @@ def report(
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
     from warehouse.plan.question import PlanOptions
-    from warehouse.plan.stages import asked_stages, run_stages
+    from warehouse.plan.run import answer_plan, first_sweep
     from warehouse.plot.draw import require_packages
 
     require_packages()
@@ -68,8 +68,9 @@ def report(
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
     with open_once(db):
-        question, stages = asked_stages(options, db, LAYOUTS)
-        answer = run_stages(question, stages, db, partial(store_and_say, is_confirmed=yes))
+        question, sweep = first_sweep(options, db)
+        store = partial(store_and_say, is_confirmed=yes)
+        answer = answer_plan(question, sweep, db, LAYOUTS, store)
     with working("drawing the page"):
         page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
     with written_whole(out) as file:

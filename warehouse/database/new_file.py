@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warehouse import settings
 from warehouse.database.cache import note_use, remove_old
-from warehouse.database.facts import KEPT, free_name, refuse_abandoned_facts
+from warehouse.database.facts import ASIDE, free_name, refuse_abandoned_facts
 from warehouse.database.paths import (
     ANOTHER,
     CONFIG,
@@ -106,7 +106,7 @@ def _put(new: Path, path: Path) -> bool:
     if not path.exists():
         log = log_of(path)  # of a missing database, which somebody may bring back
         with suppress(FileNotFoundError):  # there is none, or another process was faster
-            log.rename(free_name(log, KEPT))
+            log.rename(free_name(log, ASIDE))
     with suppress(OSError):
         os.link(new, path)
         return True
