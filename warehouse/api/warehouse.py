@@ -31,8 +31,8 @@ from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
 from warehouse.ask.cost_terms import asked_costs, asked_energies
 from warehouse.ask.rank import ranking
-from warehouse.database.backup import back_up_before_sweep
-from warehouse.database.connection import kept_open, open_for_write
+from warehouse.database.connection import open_for_write, open_once
+from warehouse.database.copies import back_up_before_sweep
 from warehouse.database.describe import Description, usual_name
 from warehouse.database.paths import file_of
 from warehouse.database.recast import frame_of
@@ -785,7 +785,7 @@ class Warehouse(DatabaseFile):
             carbon=[str(each) for each in several(carbon)],
             **numbers,
         )
-        with self._asking(may_write=self.writable), kept_open(self.path):
+        with self._asking(may_write=self.writable), open_once(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
             run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)

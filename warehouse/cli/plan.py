@@ -165,12 +165,12 @@ def plan(
     default, sequences are as long as the model's, NVLink domains are as large as those in which the
     accelerator is sold, and the batch follows from the tokens and the model.
     """
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.plan.question import PlanOptions
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
-    with kept_open(db):
+    with open_once(db):
         _answer(options, shown, output, db)
 
 

@@ -16,8 +16,8 @@ from estimators import registry
 from estimators.contract import Cell, variant_name
 from estimators.id_set import IdSet
 from warehouse.database import derived
-from warehouse.database.compact import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.connection import writing
+from warehouse.database.copies import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.facts import STUDY
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record, record_removal

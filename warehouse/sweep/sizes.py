@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from warehouse.database.cached import remember, remembered
+from warehouse.database.cache import remember, remembered
 from warehouse.errors import DatabaseError, UsageError
 from warehouse.show.units import size_in_words
 
