@@ -28,9 +28,10 @@ from warehouse.api.database_file import DatabaseFile, warn
 from warehouse.api.given_frame import Rows, given_frame, is_table
 from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
 from warehouse.api.tables import frame_of_rows
-from warehouse.ask.asked import asked_explanation, asked_why
-from warehouse.ask.cost_terms import asked_costs, asked_energies
+from warehouse.ask.cost import costs, energies
+from warehouse.ask.explain import explain_pairs
 from warehouse.ask.rank import ranking
+from warehouse.ask.why import diagnose_pairs
 from warehouse.database.connection import open_for_write, open_once
 from warehouse.database.copies import back_up_before_sweep
 from warehouse.database.describe import Description, usual_name
@@ -387,7 +388,7 @@ class Warehouse(DatabaseFile):
         )
         prices = [checked_value("price", each) for each in several(price)]
         with self._reading() as connection:
-            found = asked_costs(connection, options, prices, plain(year), all_years=all_years)
+            found = costs(connection, options, prices, plain(year), all_years=all_years)
         return _run_frame(found)
 
     def energy(
@@ -467,7 +468,7 @@ class Warehouse(DatabaseFile):
         )
         grids = [str(each) for each in several(carbon)]
         with self._reading() as connection:
-            found = asked_energies(connection, options, grids, all_powers=all_powers)
+            found = energies(connection, options, grids, all_powers=all_powers)
         return _run_frame(found)
 
     # ---- questions that are evaluated in memory ----
@@ -605,7 +606,7 @@ class Warehouse(DatabaseFile):
         """
         refuse_control_characters(locals())
         with self._asking():
-            query, found = asked_why(
+            query, found = diagnose_pairs(
                 *(self.path, as_pairs(layout)),
                 estimator=estimator,
                 variant=variant,
@@ -654,7 +655,7 @@ class Warehouse(DatabaseFile):
         """
         refuse_control_characters(locals())
         with self._asking():
-            found = asked_explanation(
+            found = explain_pairs(
                 *(self.path, as_pairs(configuration)),
                 best=best,
                 estimator=estimator,
