@@ -1,4 +1,4 @@
-"""The house: which module may import which, and who may name an estimator."""
+"""The house: its size, which module may import which, and who may name an estimator."""
 
 from __future__ import annotations
 
@@ -46,6 +46,10 @@ ROOMS = (
     ),
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""
+
+LINES = {("warehouse", "*.py"): 39_100, ("estimators", "*.py"): 24_800, ("sql", "*.sql"): 10_300}
+"""Folder and files -> lines that they may have. The commit of a change that needs more says what
+for; one that needs fewer lowers the number."""
 
 OWN_NAMES = {"cluster", "dataflow", "pipeline", "roofline"}
 """Estimators whose names are words of the field, too: only a text that is nothing else counts."""
@@ -192,3 +196,21 @@ def test_a_long_query_that_depends_on_nothing_is_a_view() -> None:
     assert long_queries(f'x = """{query}"""') == [1]
     assert long_queries(f'x = f"""{query} where {{c}}"""') == []
     assert long_queries('x = "select a from b"') == []
+
+
+@pytest.mark.parametrize(("folder", "files"), LINES)
+def test_a_folder_has_no_more_lines_than_its_limit(folder: str, files: str) -> None:
+    texts = [path.read_text("utf-8") for path in (ROOT / folder).rglob(files)]
+    lines = sum(len(text.splitlines()) for text in texts)
+    limit = LINES[folder, files]
+    assert lines <= limit, f"{folder}/ has {lines:,} lines: delete some, or raise LINES and say why"
+    assert lines > limit - 500, f"{folder}/ has {lines:,} lines: lower LINES to keep them few"
+
+
+def test_a_class_of_the_warehouse_has_a_name_of_its_own() -> None:
+    places: dict[str, list[str]] = {}
+    for module, path in files().items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

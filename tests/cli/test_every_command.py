@@ -71,17 +71,23 @@ def type_of(name: str, parameter: str) -> str:
 
 def test_every_command_is_looked_at() -> None:
     assert set(main.program.commands) == set(COMMANDS)
-    assert set(COMMANDS) > WITHOUT_ROWS
+    gone = WITHOUT_ROWS - set(COMMANDS)
+    assert not gone, f"take {sorted(gone)} out of WITHOUT_ROWS: there are no such commands"
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - WITHOUT_ROWS))
 def test_a_command_that_prints_rows_has_every_format_and_a_file(name: str) -> None:
-    assert {option for option, _ in options_of(name)} >= OUTPUT
+    missing = OUTPUT - {option for option, _ in options_of(name)}
+    assert not missing, (
+        f"give {name} the parameter `output: Output` of warehouse/cli/output.py; "
+        "if it prints no rows, add it to WITHOUT_ROWS"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export", "report"}))
 def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
-    assert not OUTPUT & {option for option, _ in options_of(name)}
+    given = OUTPUT & {option for option, _ in options_of(name)}
+    assert not given, f"take {name} out of WITHOUT_ROWS: it has {sorted(given)}"
 
 
 @pytest.mark.parametrize("entry", commands.COMMANDS, ids=lambda entry: entry.name)
@@ -94,7 +100,9 @@ def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(entry: comma
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_has_an_example(name: str) -> None:
     examples = {entry.name: entry.example for entry in commands.COMMANDS}
-    assert examples[name].splitlines()[-1].startswith(f"warehouse {name}")
+    assert examples[name].splitlines()[-1].startswith(f"warehouse {name}"), (
+        f"end the example of {name} in warehouse/cli/commands.py with a line that runs it"
+    )
 
 
 def test_an_option_means_the_same_in_every_command() -> None:
