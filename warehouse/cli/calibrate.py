@@ -147,13 +147,13 @@ def calibrate(
     have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,
     num_gpus and message_bytes, both with seconds.
     """
-    from warehouse.calibrate.run import find_estimator
-    from warehouse.errors import UsageError
+    from warehouse.errors import UsageError, require_capability
 
     if replace and name is None:
         raise UsageError("`--replace` needs --name", "name the profile to replace")
     _refuse_mixed(reference, fitting, timed)
-    chosen = find_estimator(estimator)
+    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
+    require_capability(chosen, "constants", "has no constants to calibrate")
     if timed.kernels:
         _calibrate_kernels(chosen, timed, name, output, db, replace=replace)
     else:
@@ -211,7 +211,7 @@ def _calibrate_steps(
         reference,
         Path(reference),
         estimator=estimator,
-        asked=[text.strip() for text in fitting.fit.split(",") if text.strip()],
+        constants=[text.strip() for text in fitting.fit.split(",") if text.strip()],
         conditions=fitting.rows or [],
         wide=fitting.beyond_range,
     )
@@ -256,11 +256,11 @@ def _stored(
     db: Path, name: str, run: Callable[[], Found], store: Callable[..., None], *, replace: bool
 ) -> Found:
     """Calibrate and store; a name that cannot be used is refused before the fit."""
-    from warehouse.calibrate.store import refuse_name
+    from warehouse.calibrate.store import refuse_profile_name
     from warehouse.database.connection import writing
 
     with writing(db) as connection:
-        refuse_name(connection, name, replace=replace)
+        refuse_profile_name(connection, name, replace=replace)
         found = run()
         store(connection, name, found, replace=replace)
     return found
@@ -318,19 +318,20 @@ def _shortened(value: float) -> float:
 def _put(found: Calibration, name: str | None, output: Output) -> None:
     from warehouse.calibrate.store import (
         constant_records,
-        error_records,
+        error_lines,
         other_records,
         row_records,
     )
 
     constants, others = constant_records(found), other_records(found)
+    errors = error_lines(found.fit.errors, len(found.row_names))
     if output.is_json:
         document = {
             "profile": name,
             "reference": found.reference,
             "row_filters": list(found.filters),
             "constants": constants,
-            "errors": error_records(found),
+            "errors": errors,
             "rows": row_records(found),
             "others": others,
             "notes": list(found.notes),
@@ -348,7 +349,7 @@ def _put(found: Calibration, name: str | None, output: Output) -> None:
     )
     put(
         "Error of the step's time; left out: each row by constants fitted to the others",
-        error_records(found),
+        errors,
     )
     is_own = Path(found.reference).suffix in (".csv", ".parquet")
     rows = [{key: one[key] for key in _ROWS} for one in row_records(found)]

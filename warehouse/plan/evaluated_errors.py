@@ -40,7 +40,7 @@ def errors_of_steps(
     rows, every table that is not stored completely is evaluated; otherwise the note names it.
     """
     published = {
-        name: published_reference(name).frame.height
+        name: published_reference(name).height
         for name in published_tables()
         if name != MEASUREMENTS
     }
