@@ -17,12 +17,10 @@ from warehouse.errors import InputError
 from warehouse.evaluate.profiles import cells_of_space
 from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
-from warehouse.plan.servers import is_sold, multiples, next_sold, server_size, sold_between
 from warehouse.show.formats import count
 from warehouse.show.units import in_words
 from warehouse.studies.study import Study
-from warehouse.sweep.planned import Plan
-from warehouse.sweep.planned import plan as plan_study
+from warehouse.sweep.cells import StudyCells, counted_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +28,13 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.plan.question import TrainingRun
+
+_SERVER = 8
+"""GPUs of a server of up to eight that share NVLink, as DGX and HGX have (NVIDIA DGX H100 User
+Guide, introduction)."""
+
+_TRAY = 4
+"""GPUs of a compute tray of a wider domain (NVIDIA GB200 NVL72: 18 trays of four)."""
 
 _TRIED_NEXT = 32
 """Counts that are tried on each side of one without a layout; each takes some milliseconds."""
@@ -45,7 +50,49 @@ LAYOUT_RULE = "degrees must multiply to it and divide heads, layers and batch"
 """Rule that a GPU count without a layout breaks, in words."""
 
 
-# ---- GPU counts ----
+# ---- GPU counts as they are sold: whole servers, or a power of two below one ----
+
+
+def server_size(run: TrainingRun) -> int:
+    """Return the GPUs of one server of the system."""
+    domain = int(run.problem.get("nvlink_size") or 1)
+    return _TRAY if domain > _SERVER else domain
+
+
+def is_sold(num_gpus: int, server: int) -> bool:
+    """Return whether a count is whole servers, or a power of two below one server."""
+    if num_gpus < server:
+        return num_gpus & (num_gpus - 1) == 0
+    return num_gpus % server == 0
+
+
+def multiples(least: int, most: int, unit: int) -> range:
+    """Return the multiples of `unit` from `least` to `most`, both included."""
+    return range(-(-least // unit) * unit, most + 1, unit)
+
+
+def sold_between(least: int, most: int, server: int) -> Sequence[int]:
+    """Return the counts that are sold from `least` to `most`, both included; `least` is above 0."""
+    servers = multiples(least, most, server)
+    if least >= server:
+        return servers
+    below = [n for n in range(least, min(most, server - 1) + 1) if is_sold(n, server)]
+    return [*below, *servers]
+
+
+def next_sold(num_gpus: int, server: int) -> tuple[int | None, int]:
+    """Return the counts that are sold below and above one; None: there is none below."""
+    if num_gpus < server:
+        above = 1 << num_gpus.bit_length()
+        below = 1 << (num_gpus - 1).bit_length() - 1 if num_gpus > 1 else None
+        return below, min(above, server)
+    smaller = num_gpus // server * server
+    if smaller == num_gpus:
+        smaller -= server
+    return smaller or server // 2 or None, num_gpus // server * server + server
+
+
+# ---- GPU counts to try ----
 
 
 def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[int]:
@@ -113,14 +160,14 @@ class Sweep:
 
     Attributes
     ----------
-    plan
+    cells
         All of its cells, with their row counts.
     missing_cells, missing_rows
         Cells that are not stored, and the rows of these.
     """
 
     study: Study
-    plan: Plan
+    cells: StudyCells
     missing_cells: int
     missing_rows: int
 
@@ -129,7 +176,7 @@ class Sweep:
         """GPU count -> id of the problem."""
         return {
             int(cell.problem.values["num_gpus"] or 0): cell.problem.id
-            for cell, _ in self.plan.cells
+            for cell, _ in self.cells.counted
         }
 
     def is_needed(self, database: Path) -> bool:
@@ -139,7 +186,8 @@ class Sweep:
     def in_words(self) -> str:
         """Return the GPU counts and how much there is to evaluate, in a line for people."""
         gpus = ", ".join(f"{n:,}" for n in sorted(self.problems))
-        layouts, cells = count(self.plan.num_rows, "layout"), count(len(self.plan.cells), "cell")
+        size = self.cells.size()
+        layouts, cells = count(size.rows, "layout"), count(size.cells, "cell")
         rows = f"{count(self.missing_rows, 'row')} of {count(self.missing_cells, 'cell')}"
         missing = f"{rows} to evaluate and store" if self.missing_cells else _ALL_STORED
         return f"sweep {gpus} GPUs: {layouts} in {cells}; {missing}"
@@ -162,12 +210,12 @@ def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConn
     wanted = run.request.num_gpus
     if wanted is not None and not _has_layouts(run, wanted):
         raise _no_layout(run, wanted)
-    found = plan_study(study, packaged_catalog(), run.stored_profiles)
-    ids = [cell.id for cell, _ in found.cells]
+    cells = counted_cells(study, packaged_catalog(), run.stored_profiles)
+    ids = [cell.id for cell, _ in cells.counted]
     query = "select cell_id from cell where list_contains(?, cell_id)"
     stored = {row[0] for row in connection.execute(query, [ids]).fetchall()}
-    missing = [rows for cell, rows in found.cells if cell.id not in stored]
-    return Sweep(study, found, len(missing), sum(missing))
+    missing = [rows for cell, rows in cells.counted if cell.id not in stored]
+    return Sweep(study, cells, len(missing), sum(missing))
 
 
 _NAMED = 2
