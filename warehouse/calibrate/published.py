@@ -15,7 +15,7 @@ import polars as pl
 
 from estimators.contract import Refusal
 from estimators.names import folded
-from warehouse.calibrate.references import MEASUREMENTS
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.database import resources
 from warehouse.database.cache import cached
 from warehouse.database.catalog import packaged_catalog

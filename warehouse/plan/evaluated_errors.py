@@ -9,6 +9,7 @@ import polars as pl
 
 from estimators.accelerators import product_of
 from estimators.kernels.products import kernels_of
+from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
@@ -16,7 +17,6 @@ from warehouse.calibrate.published import (
     published_steps,
     published_tables,
 )
-from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.measure.kinds import MEMORY_OF_KIND, memory_of_kind
 
