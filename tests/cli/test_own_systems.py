@@ -261,7 +261,7 @@ def test_a_wrong_attribute_is_refused_with_file_key_value_and_reason(
     path.write_text(f'[systems.mine]\nbased_on = "GB300"\n{stated}\n')
     code, out, err = warehouse("explain", "accelerator=mine", *LAYOUT, "--catalog", path)
     assert (code, out) == (3, "")
-    assert err.startswith(f"error: {path}: `{stated.split()[0]}` ")
+    assert err.startswith(f"error: {path}: `{stated.split(maxsplit=1)[0]}` ")
     for word in words:
         assert word in err
 

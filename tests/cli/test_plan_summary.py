@@ -25,7 +25,7 @@ Planned = tuple[Path, dict[str, Any], str]
 
 def lines_of(out: str) -> dict[str, str]:
     """Return the lines of the answer by their names, each with those that continue it."""
-    block = out.split("The best layout on 8 GPUs\n\n")[1].split("\n\n")[0]
+    block = out.split("The best layout on 8 GPUs\n\n")[1].split("\n\n", maxsplit=1)[0]
     found: dict[str, str] = {}
     for line in block.splitlines():
         name = line[2:11].strip() or list(found)[-1]

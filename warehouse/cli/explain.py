@@ -57,9 +57,9 @@ def explain(
     of different causes. The second takes every constant at its fast (slow) end at once. KEY: any
     input column of `evaluate`.
     """
-    from warehouse.ask.asked import asked_explanation
+    from warehouse.ask.explain import explain_pairs
 
-    found = asked_explanation(
+    found = explain_pairs(
         *(db, pairs),
         best=best,
         estimator=estimator,

@@ -93,7 +93,7 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
 
 def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
     from estimators import registry
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.plan.question import PlanOptions
     from warehouse.plan.run import answer_plan, first_sweep
 
@@ -106,7 +106,7 @@ def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
         gpus=flagship.num_gpus,
         batch=flagship.global_batch_size,
     )
-    with kept_open(database):
+    with open_once(database):
         run, sweep = first_sweep(options, database)
         return answer_plan(run, sweep, database, store=_store)
 

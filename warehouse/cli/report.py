@@ -51,7 +51,7 @@ def report(
     published runs, assumptions, sources, and the command and queries that made it. It needs no
     network. Needs the extra `plots`.
     """
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
     from warehouse.plan.question import PlanOptions
@@ -67,7 +67,7 @@ def report(
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
-    with kept_open(db):
+    with open_once(db):
         question, sweep = first_sweep(options, db)
         store = partial(store_and_say, is_confirmed=yes)
         answer = answer_plan(question, sweep, db, LAYOUTS, store)
