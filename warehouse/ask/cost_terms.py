@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warehouse.ask.cost import FILTERS, RunQuery, costs, energies
@@ -16,93 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.ask.cost import RunTable
-
-
-@dataclass(frozen=True)
-class CostOptions:
-    """Which stored runs are priced, and the terms that replace those of the tables.
-
-    Attributes
-    ----------
-    estimator, variant, model, accelerator
-        Values that a run must have, in any spelling; variant "all" compares every variant, and
-        None takes the default one of each estimator.
-    identity
-        Id of a cell or of a problem: keep its runs alone.
-    num_gpus
-        Keep runs on this number of GPUs.
-    seq_len
-        Keep runs of sequences of this number of tokens.
-    study
-        Keep runs of the problems of this stored study.
-    tokens
-        Tokens of every run; None: each run's own.
-    goodput, pue
-        A number, or the name of a row of table ``goodput`` or ``facility_pue``.
-    electricity_price
-        USD a kWh.
-    watts
-        Power of one GPU with its server, while training.
-    """
-
-    estimator: str | None = None
-    variant: str | None = None
-    model: str | None = None
-    accelerator: str | None = None
-    identity: int | None = None
-    num_gpus: int | None = None
-    seq_len: int | None = None
-    tokens: float | None = None
-    goodput: str | None = None
-    electricity_price: float | None = None
-    pue: str | None = None
-    watts: float | None = None
-    study: str | None = None
-
-    def query(
-        self, connection: DuckDBPyConnection, name: str, values: Sequence[float | None]
-    ) -> RunQuery:
-        """Return the query of the stored runs, with each value of an argument of the macro.
-
-        Raises
-        ------
-        InputError
-            If a term is neither a sound number nor a name in its table, or is far from all
-            published ones.
-        """
-        check_electricity_price(connection, self.electricity_price)
-        check_watts(connection, self.watts)
-        filters = {name: getattr(self, name) for name in FILTERS}
-        filters = {name: value for name, value in filters.items() if value is not None}
-        if self.variant == "all":
-            del filters["variant"]
-        share = number_or_name(
-            *(connection, self.goodput, "goodput", "goodput"),
-            "$value > 0 and $value <= 1",
-            "0.9 for 90 %",
-        )
-        pue = number_or_name(
-            connection, self.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
-        )
-        return RunQuery(
-            filters,
-            self.variant is None and self.identity is None,
-            self.identity,
-            self.num_gpus,
-            self.tokens,
-            share,
-            [
-                {
-                    name: value,
-                    "given_pue": pue,
-                    "given_usd_per_kwh": self.electricity_price,
-                    "given_watts": self.watts,
-                }
-                for value in values
-            ],
-            self.seq_len,
-            self.study,
-        )
+    from warehouse.options import CostOptions
 
 
 def check_years(prices: Sequence[float], year: int | None, *, all_years: bool) -> None:
@@ -145,7 +58,7 @@ def asked_costs(
     """
     check_years(prices, year, all_years=all_years)
     check_prices(connection, prices)
-    query = options.query(connection, "given_price", list(dict.fromkeys(prices)) or [None])
+    query = _run_query(connection, options, "given_price", list(dict.fromkeys(prices)) or [None])
     return costs(connection, query, year, all_years)
 
 
@@ -173,5 +86,47 @@ def asked_energies(
     """
     grids = carbons(connection, carbon)
     per_kwh: list[float | None] = [grid.value for grid in grids] or [None]
-    query = options.query(connection, "given_kg_co2e_per_kwh", per_kwh)
+    query = _run_query(connection, options, "given_kg_co2e_per_kwh", per_kwh)
     return energies(connection, query, [grid.name for grid in grids] or [None], all_powers)
+
+
+def _run_query(
+    connection: DuckDBPyConnection,
+    options: CostOptions,
+    name: str,
+    values: Sequence[float | None],
+) -> RunQuery:
+    """Return the query of the stored runs, with each value of an argument of the macro."""
+    check_electricity_price(connection, options.electricity_price)
+    check_watts(connection, options.watts)
+    filters = {name: getattr(options, name) for name in FILTERS}
+    filters = {name: value for name, value in filters.items() if value is not None}
+    if options.variant == "all":
+        del filters["variant"]
+    share = number_or_name(
+        *(connection, options.goodput, "goodput", "goodput"),
+        "$value > 0 and $value <= 1",
+        "0.9 for 90 %",
+    )
+    pue = number_or_name(
+        connection, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
+    )
+    return RunQuery(
+        filters,
+        options.variant is None and options.identity is None,
+        options.identity,
+        options.num_gpus,
+        options.tokens,
+        share,
+        [
+            {
+                name: value,
+                "given_pue": pue,
+                "given_usd_per_kwh": options.electricity_price,
+                "given_watts": options.watts,
+            }
+            for value in values
+        ],
+        options.seq_len,
+        options.study,
+    )

@@ -92,19 +92,17 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
 
 
 def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
-    from estimators import registry
     from warehouse.database.connection import kept_open
-    from warehouse.plan.question import PlanOptions
+    from warehouse.options import PlanOptions
     from warehouse.plan.stages import asked_stages, run_stages
 
     options = PlanOptions(
         tokens=flagship.tokens,
-        estimator=registry.default("plan"),
         model=flagship.model,
         accelerator=ACCELERATOR,
         framework=FRAMEWORK,
-        gpus=flagship.num_gpus,
-        batch=flagship.global_batch_size,
+        num_gpus=flagship.num_gpus,
+        global_batch_size=flagship.global_batch_size,
     )
     with kept_open(database):
         run, stages = asked_stages(options, database)

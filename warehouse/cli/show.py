@@ -9,15 +9,9 @@ import typer
 
 from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    CatalogFile,
-    Mending,
-    Profile,
-    ReadDatabase,
-    Relation,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase, Relation
 from warehouse.cli.output import Output
+from warehouse.options import CatalogFile, Profile
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.plan.question import PlanOptions, TrainingRun
+    from warehouse.options import PlanOptions
+    from warehouse.plan.question import TrainingRun
 
 
 @dataclass(frozen=True)
