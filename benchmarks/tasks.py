@@ -44,8 +44,7 @@ def alone(task: Task, study: Study, database: Path, *, keep: bool = False) -> Me
 
 def evaluate(study: Study, _database: Path) -> Measured:
     """Evaluate every row into record batches, and drop them."""
-    from warehouse.database.pieces import searched
-    from warehouse.database.record_batches import record_batches
+    from warehouse.database.record_batches import record_batches, searched
 
     estimator, catalog, groups = _groups(study)
     used, started = _cpu_seconds(), time.perf_counter()
@@ -71,8 +70,7 @@ def ingest(study: Study, database: Path) -> Measured:
     import pyarrow as pa
 
     from warehouse.database.connection import open_for_write
-    from warehouse.database.pieces import searched
-    from warehouse.database.record_batches import record_batches, schema_of
+    from warehouse.database.record_batches import record_batches, schema_of, searched
 
     estimator, catalog, groups = _groups(study)
     batches = [

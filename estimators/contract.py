@@ -131,7 +131,7 @@ class Cell:
         Errata whose mended formulas are used.
     choices
         Values that hold in every row and are stored once (strategy, recomputation ...).
-    kept
+    fixed
         Layout columns that the study fixes, with their values. The rows store them like any other
         column; the cell is a part of the unrestricted cell.
     neutral
@@ -145,7 +145,7 @@ class Cell:
     problem: Problem
     mends: Mends = PUBLISHED
     choices: Mapping[str, Scalar] = field(default_factory=dict)
-    kept: Mapping[str, Scalar] = field(default_factory=dict)
+    fixed: Mapping[str, Scalar] = field(default_factory=dict)
     neutral: Mapping[str, Scalar] = field(default_factory=dict)
 
     @cached_property
@@ -159,12 +159,12 @@ class Cell:
             self.problem.id,
             sorted(self.mends),
             {k: v for k, v in self.choices.items() if v not in (None, self.neutral.get(k))},
-            dict(self.kept),
+            dict(self.fixed),
         )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes in a form that can be pickled: a proxy cannot."""
-        mappings = ("choices", "kept", "neutral")
+        mappings = ("choices", "fixed", "neutral")
         return {**self.__dict__, **{name: dict(getattr(self, name)) for name in mappings}}
 
     @property

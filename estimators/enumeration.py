@@ -94,7 +94,7 @@ def enumerate_layouts(
     constants: Values,
     axes: Iterable[Axis],
     rules: Iterable[Rule],
-    kept: Mapping[str, Scalar] | None = None,
+    fixed: Mapping[str, Scalar] | None = None,
 ) -> dict[str, Array]:
     """Return every layout, one column an axis, in order of the axes and of their values.
 
@@ -105,7 +105,7 @@ def enumerate_layouts(
     rules
         Named predicates. One that reads a column which is neither constant nor an axis is a
         fault of the caller and raises `KeyError`.
-    kept
+    fixed
         Axis -> the one value that a study holds it to.
     """
     columns: dict[str, Array] = {}
@@ -115,8 +115,8 @@ def enumerate_layouts(
         known = _Expanded(constants, columns, np.zeros(1, dtype=np.int64))
         if axis is not None:
             parent, value = axis.values(size, {**constants, **columns})
-            if kept and axis.name in kept:
-                held = np.flatnonzero(value == kept[axis.name])
+            if fixed and axis.name in fixed:
+                held = np.flatnonzero(value == fixed[axis.name])
                 parent, value = parent.take(held), value.take(held)
             known = _Expanded(constants, columns, parent)
             known.gathered[axis.name], size = value, len(value)

@@ -99,11 +99,11 @@ def _parts(estimator: HasChoices, cell: Cell) -> Iterator[tuple[IdleChoices, Cel
     for idle in estimator.idle_choices:
         if not _given(cell.choices, idle, estimator.neutral_choices):
             continue
-        if cell.kept.get(idle.degree, 1) != 1:
+        if cell.fixed.get(idle.degree, 1) != 1:
             continue
         choices = {**cell.choices, **_neutral(idle, estimator.neutral_choices)}
         whole = replace(cell, choices=choices)
-        yield idle, whole, replace(whole, kept={**cell.kept, idle.degree: 1})
+        yield idle, whole, replace(whole, fixed={**cell.fixed, idle.degree: 1})
 
 
 def _is_admitted(estimator: HasChoices, cell: Cell, idle: IdleChoices) -> bool:

@@ -58,11 +58,11 @@ _COUNTS_KEPT = 65_536
 
 Pair = tuple[str, Scalar]
 Key = tuple[tuple[Scalar, ...], tuple[Pair, ...], Mends]
-"""Everything on which the layouts of a cell depend: values, kept columns, mends."""
+"""Everything on which the layouts of a cell depend: values, fixed columns, mends."""
 
 
 class BaseSearch(ABC):
-    """A search with a cell for each problem, choice and kept value.
+    """A search with a cell for each problem, choice and fixed value.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class BaseSearch(ABC):
         """Yield the layouts in order, in chunks; see `contract.Search`."""
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield a cell for each problem, choice and kept value; see `contract.Search`.
+        """Yield a cell for each problem, choice and fixed value; see `contract.Search`.
 
         Choices vary slowest, so that consecutive cells share a strategy; then problem values; then
         the estimator's `searched_fastest`.
@@ -112,7 +112,7 @@ class BaseSearch(ABC):
         Raises
         ------
         RefusedError
-            If a value is faulty, or if a kept value leaves no layout in any cell.
+            If a value is faulty, or if a fixed value leaves no layout in any cell.
         """
         if self._num_cells(space) > CHUNK_CELLS:
             self.check(space, catalog, mends)
@@ -163,22 +163,22 @@ class BaseSearch(ABC):
         names = (*slow, *of.problem_columns, *of.space_inputs, *of.searched_fastest)
         return {name: space[name] for name in names if name in space}
 
-    def _kept_values(self, space: Space) -> dict[str, Sequence[Scalar]]:
+    def _fixed_values(self, space: Space) -> dict[str, Sequence[Scalar]]:
         return {name: space[name] for name in self.relation.keys if name in space}
 
-    def _num_kept(self, space: Space) -> int:
-        return math.prod(map(len, self._kept_values(space).values()))
+    def _num_fixed(self, space: Space) -> int:
+        return math.prod(map(len, self._fixed_values(space).values()))
 
     def _num_cells(self, space: Space) -> int:
         """Return the number of cells that a space asks for by name."""
-        return math.prod(map(len, self._given(space).values())) * self._num_kept(space)
+        return math.prod(map(len, self._given(space).values())) * self._num_fixed(space)
 
     def _completed(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Inputs]:
         """Yield the combinations of a space in chunks, completed, with their refusals."""
         of, given = self.estimator, self._given(space)
         if not given:
             given = {of.problem_columns[0]: (None,)}  # all defaults
-        for columns in chunks_of(given, max(CHUNK_CELLS // max(self._num_kept(space), 1), 1)):
+        for columns in chunks_of(given, max(CHUNK_CELLS // max(self._num_fixed(space), 1), 1)):
             inputs = Inputs(columns, self.relation.real)
             of.complete_space(inputs, self.relation, catalog, mends)
             yield inputs
@@ -197,11 +197,11 @@ class BaseSearch(ABC):
             yield from self._cells_of(inputs, space, mends)
 
     def _cells_of(self, inputs: Inputs, space: Space, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of completed combinations, one for each of the kept values."""
-        of, kept = self.estimator, self._kept_values(space)
+        """Yield the cells of completed combinations, one for each of the fixed values."""
+        of, fixed = self.estimator, self._fixed_values(space)
         names = (*of.problem_columns, *of.choice_columns)
         for row in records(inputs.finish(names, of.optional_columns)):
-            for values in itertools.product(*kept.values()):
+            for values in itertools.product(*fixed.values()):
                 yield Cell(
                     of.name,
                     of.version,
@@ -209,25 +209,25 @@ class BaseSearch(ABC):
                     Problem({name: row[name] for name in of.problem_columns}),
                     mends,
                     {name: row[name] for name in of.choice_columns},
-                    dict(zip(kept, values, strict=True)),
+                    dict(zip(fixed, values, strict=True)),
                     self.neutral,
                 )
 
     def held_pairs(self, space: Space) -> set[Pair]:
         """Return every column and value that `held` of a cell of the space may contain."""
-        kept = self._kept_values(space)
-        return {(name, value) for name, values in kept.items() for value in values}
+        fixed = self._fixed_values(space)
+        return {(name, value) for name, values in fixed.items() for value in values}
 
     def held(self, cell: Cell) -> Mapping[str, Scalar]:
         """Return the layout values that a study fixes."""
-        return cell.kept
+        return cell.fixed
 
     def _known(self, cell: Cell) -> dict[str, Any]:
         return {**dict.fromkeys(self.estimator.optional_columns), **cell.values}
 
     def why(self, cell: Cell, name: str, value: Scalar) -> Refusal:
         """Return why `value` leaves no layout: a rule that it breaks, or no layout has it."""
-        known = {**self._known(cell), **cell.kept}
+        known = {**self._known(cell), **cell.fixed}
         for rule in self.estimator.search_rules(cell.mends):
             applies = rule.column == name and all(need in known for need in rule.needs)
             if applies and not np.all(rule.holds(known)):
@@ -285,7 +285,7 @@ class TableSearch(BaseSearch):
         if key in self._tables:
             self._tables.move_to_end(key)
             return self._tables[key]
-        table = self.estimator.layouts_of(self.relation, self._known(cell), cell.kept, cell.mends)
+        table = self.estimator.layouts_of(self.relation, self._known(cell), cell.fixed, cell.mends)
         table = {name: table[name] for name in self.relation.keys}
         for column in table.values():
             column.flags.writeable = False  # cells and estimators keep parts of it
@@ -300,7 +300,7 @@ class TableSearch(BaseSearch):
         problem, choices = cell.problem.values, cell.choices
         of_problem, of_choices = self._key_columns
         values = (*map(problem.get, of_problem), *map(choices.get, of_choices))
-        return values, tuple(cell.kept.items()), cell.mends
+        return values, tuple(cell.fixed.items()), cell.mends
 
     @cached_property
     def _key_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -515,7 +515,7 @@ class SearchedEstimator(BaseEstimator):
         raise NotImplementedError(f"{self.name} has neither `axes` nor `layouts_of`")
 
     def layouts_of(
-        self, relation: Relation, values: Values, kept: Mapping[str, Scalar], mends: Mends
+        self, relation: Relation, values: Values, fixed: Mapping[str, Scalar], mends: Mends
     ) -> Columns:
         """Return every layout of a cell.
 
@@ -523,11 +523,11 @@ class SearchedEstimator(BaseEstimator):
         ----------
         values
             Problem and choices; absent optional ones are None.
-        kept
+        fixed
             Key -> the one value that a study holds it to.
         """
         del relation
-        table = enumerate_layouts(values, self.axes(values), self.search_rules(mends), kept)
+        table = enumerate_layouts(values, self.axes(values), self.search_rules(mends), fixed)
         return {
             name: column.astype(COLUMNS[name].dtype, copy=False) for name, column in table.items()
         }

@@ -324,12 +324,11 @@ def _(asked, cheapest, runs, theme):
         if frame.is_empty():
             return None
         counts, _values = frame["num_gpus"].to_list(), frame[column].to_list()
-        x = alt.X("num_gpus:Q", scale=parts.log_scale(min(counts), max(counts), base=2))
         return (
             alt.Chart(frame)
             .mark_line(point=alt.OverlayMarkDef(color=theme.blue), color=theme.blue)
             .encode(
-                x=x.axis(parts.counts_axis(counts, "Number of GPUs", 2)),
+                x=alt.X("num_gpus:Q", **parts.doubling(counts, "Number of GPUs", every=2)),
                 y=alt.Y(
                     f"{column}:Q", title=title, scale=alt.Scale(domain=[0, max(_values) * 1.1])
                 ),

@@ -46,7 +46,7 @@ def test_a_degree_that_is_named_is_kept_to() -> None:
     space = {**SPACE, "tensor_parallel": (2, 8), "num_gpus": (16,)}
     cells = [c for c in TOY.search.cells(space, CATALOG, PUBLISHED) if c.relation == "toy"]
 
-    assert [cell.kept for cell in cells] == [{"tensor_parallel": 2}, {"tensor_parallel": 8}] * 2
+    assert [cell.fixed for cell in cells] == [{"tensor_parallel": 2}, {"tensor_parallel": 8}] * 2
     [layouts] = TOY.search.layouts(cells[0], 100)
     assert {name: column.tolist() for name, column in layouts.items()} == {
         "data_parallel": [8],

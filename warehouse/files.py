@@ -168,6 +168,16 @@ def digest_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
+def flush_directory(directory: Path) -> None:
+    """Flush the names in a directory to the disk, where the system can."""
+    with suppress(OSError):  # Windows opens no directories, some network file systems lack the call
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 @contextmanager
 def written_whole(out: Path) -> Iterator[Path]:
     """Yield a path to write to; the file there replaces `out` when the block ends.

@@ -37,7 +37,7 @@ class ClusterSearch:
     """Every combination of the values that a study gives.
 
     A study always gets the rows of `cluster_compute`, and the rows of another relation if it gives
-    an input that only that relation reads. The `kept` of a cell has its axes with their values; the
+    an input that only that relation reads. `fixed` of a cell has its axes with their values; the
     cell is their product. So studies with other values make other cells.
     """
 
@@ -111,7 +111,7 @@ class ClusterSearch:
                 problem=Problem({name: row[name] for name in PROBLEM}),
                 mends=mends,
                 choices={name: row[name] for name in CHOICES if row[name] is not None},
-                kept={name: json.dumps(values) for name, values in axes.items()},
+                fixed={name: json.dumps(values) for name, values in axes.items()},
             )
 
 
@@ -164,7 +164,7 @@ def _typed(columns: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _axes(cell: Cell) -> dict[str, Sequence[Any]]:
-    return {name: json.loads(str(text)) for name, text in cell.kept.items()}
+    return {name: json.loads(str(text)) for name, text in cell.fixed.items()}
 
 
 def _array(name: str, values: Sequence[Any]) -> Array:

@@ -31,7 +31,7 @@ SEARCHED = (
     "global_batch_size",
     "virtual_pipeline",
 )
-"""Values that decide the layouts, with mends R4, R9, R11 and kept columns."""
+"""Values that decide the layouts, with mends R4, R9, R11 and fixed columns."""
 
 
 class RooflineSearch(BaseSearch):
@@ -56,14 +56,14 @@ class RooflineSearch(BaseSearch):
             yield from product.chunks(max_rows)
 
     def held_pairs(self, space: Space) -> set[Pair]:
-        """Return kept columns and chunks of a stage with the values that a study names."""
+        """Return fixed columns and chunks of a stage with the values that a study names."""
         chunks = {("virtual_pipeline", value) for value in space.get("virtual_pipeline", ())}
         return super().held_pairs(space) | chunks - {("virtual_pipeline", 1)}
 
     def held(self, cell: Cell) -> Mapping[str, Scalar]:
-        """Return kept columns, and the chunks of a stage: a choice that also excludes layouts."""
+        """Return fixed columns, and the chunks of a stage: a choice that also excludes layouts."""
         chunks = cell.choices["virtual_pipeline"]
-        return {**cell.kept, **({} if chunks == 1 else {"virtual_pipeline": chunks})}
+        return {**cell.fixed, **({} if chunks == 1 else {"virtual_pipeline": chunks})}
 
     def empty(self, cell: Cell) -> Refusal:
         """Return why a space has no layout at all, by its first cell."""
@@ -82,19 +82,19 @@ _searched = itemgetter(*SEARCHED)
 
 
 def _key(cell: Cell) -> tuple[Any, ...]:
-    kept = tuple(sorted(cell.kept.items()))
-    return _searched(cell.values), kept, cell.mends & {"R4", "R9", "R11"}
+    fixed = tuple(sorted(cell.fixed.items()))
+    return _searched(cell.values), fixed, cell.mends & {"R4", "R9", "R11"}
 
 
 @lru_cache(maxsize=256)
 def _chunks(
-    searched: tuple[Any, ...], kept: tuple[tuple[str, Scalar], ...], mends: Mends, max_rows: int
+    searched: tuple[Any, ...], fixed: tuple[tuple[str, Scalar], ...], mends: Mends, max_rows: int
 ) -> tuple[Layouts, ...]:
-    return tuple(_product(searched, kept, mends).chunks(max_rows))
+    return tuple(_product(searched, fixed, mends).chunks(max_rows))
 
 
 @lru_cache(maxsize=256)
 def _product(
-    searched: tuple[Any, ...], kept: tuple[tuple[str, Scalar], ...], mends: Mends
+    searched: tuple[Any, ...], fixed: tuple[tuple[str, Scalar], ...], mends: Mends
 ) -> Product:
-    return product(dict(zip(SEARCHED, searched, strict=True)), dict(kept), mends)
+    return product(dict(zip(SEARCHED, searched, strict=True)), dict(fixed), mends)

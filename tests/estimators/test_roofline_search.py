@@ -217,13 +217,13 @@ def test_named_degrees_are_kept_to(catalog: Catalog) -> None:
     }
     [whole] = cells_of(base, catalog)
     cells = cells_of({**base, "tensor_parallel": [4, 8], "nvlink_data_parallel": [2]}, catalog)
-    assert [dict(cell.kept) for cell in cells] == [
+    assert [dict(cell.fixed) for cell in cells] == [
         {"tensor_parallel": 4, "nvlink_data_parallel": 2},
         {"tensor_parallel": 8, "nvlink_data_parallel": 2},
     ]
     every = evaluate_cell(whole)
     for cell in cells:
-        same = every.filter(*(pl.col(name) == value for name, value in cell.kept.items()))
+        same = every.filter(*(pl.col(name) == value for name, value in cell.fixed.items()))
         assert evaluate_cell(cell).equals(same)
         assert cell.problem.id == whole.problem.id
     assert len({whole.id, *(cell.id for cell in cells)}) == 3

@@ -82,7 +82,7 @@ def test_layouts_come_in_order_and_in_chunks() -> None:
 
 def test_a_kept_value_makes_a_cell_of_its_own() -> None:
     cells = list(SEARCH.cells({"num_gpus": [32], "data_parallel": [4, 2]}, CATALOG, PUBLISHED))
-    assert [cell.kept for cell in cells] == [{"data_parallel": 4}, {"data_parallel": 2}]
+    assert [cell.fixed for cell in cells] == [{"data_parallel": 4}, {"data_parallel": 2}]
     assert [SEARCH.count(cell) for cell in cells] == [1, 1]
 
 

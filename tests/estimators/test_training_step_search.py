@@ -155,7 +155,7 @@ def test_named_degrees_are_kept_to(kept: dict[str, Any]) -> None:
         if all(row[place[name]] == int(value) for name, value in kept.items())
     }
     found = enumerated(layouts_of(cell))
-    assert dict(cell.kept) == kept
+    assert dict(cell.fixed) == kept
     assert len(found) == len(expected) > 0
     assert set(found) == expected
 
@@ -163,7 +163,7 @@ def test_named_degrees_are_kept_to(kept: dict[str, Any]) -> None:
 def test_lists_of_degrees_make_a_cell_each_and_batches_problems() -> None:
     space = {**IDEAL, **MIXTURE, "tensor_parallel": [1, 2], "global_batch_size": [16, 32]}
     cells = cells_of(space)
-    named = [(cell.values["global_batch_size"], dict(cell.kept)) for cell in cells]
+    named = [(cell.values["global_batch_size"], dict(cell.fixed)) for cell in cells]
     assert named == [(batch, {"tensor_parallel": t}) for batch in (16, 32) for t in (1, 2)]
     assert len({cell.problem.id for cell in cells}) == 2
     assert len({cell.id for cell in cells}) == 4
@@ -249,13 +249,15 @@ def test_a_search_of_one_schedule_has_the_layouts_without_a_pipeline(
     found = [row for cell in cells for row in enumerated(layouts_of(cell))]
     assert len(found) == len(set(found))
     assert {row for row in found if row[place] == 1} == expected
-    [part] = [cell for cell in cells if cell.kept]
-    assert (part.kept, part.choices) == ({degree: 1}, whole.choices)
+    [part] = [cell for cell in cells if cell.fixed]
+    assert (part.fixed, part.choices) == ({degree: 1}, whole.choices)
 
 
 def test_a_group_and_a_schedule_have_the_layouts_without_chunks_and_without_a_pipeline() -> None:
     cells = cells_of({**SEVEN_LAYERS, "microbatch_group": 8, "counts_loss": True})
-    given = [(c.choices["microbatch_group"], c.choices["counts_loss"], dict(c.kept)) for c in cells]
+    given = [
+        (c.choices["microbatch_group"], c.choices["counts_loss"], dict(c.fixed)) for c in cells
+    ]
     no_chunks, no_stages = {"virtual_pipeline": 1}, {"virtual_pipeline": 1, "pipeline_parallel": 1}
     expected = [(8, True, {}), (None, True, no_chunks), (None, False, no_stages)]
     assert [each for each in given if each in expected] == expected

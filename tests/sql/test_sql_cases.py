@@ -31,9 +31,9 @@ from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_read
 from warehouse.database.describe import split_comment
-from warehouse.database.in_force import CELL_ORDER, MARKS, mark_sql
-from warehouse.database.repeated import mark_repeated
+from warehouse.database.in_force import CELL_ORDER, mark_repeated, mark_sql
 from warehouse.database.sql_text import literal
+from warehouse.database.tables import MARKS
 from warehouse.database.views import (
     FOUND,
     LAYERS,

@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database.current import current_view_name
+from warehouse.database.in_force import current_view_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "stability.md"
 COMMENTS = """\

@@ -256,6 +256,18 @@ FIRST_DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "cannot be read",
     ),
     "a cut manifest": (lambda f: (f / MANIFEST).write_text("{"), "manifest.json: cannot be read"),
+    "a deep manifest": (
+        lambda f: (f / MANIFEST).write_text("[" * 100_000),
+        "manifest.json: cannot be read",
+    ),
+    "a file without a hash": (
+        lambda f: edit_manifest(f, lambda d: d["files"].update({"x.parquet": {"num_bytes": "1"}})),
+        "cannot be read",
+    ),
+    "files in a list": (
+        lambda f: edit_manifest(f, lambda d: d.update(files=["tables/problem.parquet"])),
+        "manifest.json: cannot be read",
+    ),
     "another format": (lambda f: (f / MANIFEST).write_text("[]"), "`format` is not"),
     "a newer format": (
         lambda f: edit_manifest(f, lambda d: d.update(format_version=99)),

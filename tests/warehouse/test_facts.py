@@ -140,6 +140,21 @@ def garble(lines: list[str]) -> None:
     lines.insert(3, "\0\0\ufffd\n")
 
 
+def change(**values: Any) -> Callable[[list[str]], None]:
+    """Return a change of the first entry to one with other values and the checksum of these."""
+
+    def changed(lines: list[str]) -> None:
+        record = {**json.loads(lines[1]), **values}
+        del record["checksum"]
+        lines[1] = facts_module._text({**record, "checksum": facts_module._checksum(record)}) + "\n"
+
+    return changed
+
+
+def nest(lines: list[str]) -> None:
+    lines[1] = "[" * 100_000 + "\n"
+
+
 DAMAGE: dict[str, tuple[Callable[[list[str]], Any], list[int], list[str]]] = {
     "a last line that was cut": (cut_last, [], ["one"]),
     "a line cut in the middle": (cut_in_the_middle, [2, 3], ["two"]),
@@ -149,6 +164,9 @@ DAMAGE: dict[str, tuple[Callable[[list[str]], Any], list[int], list[str]]] = {
     "foreign bytes": (garble, [4], ["one", "two"]),
     "an entry twice": (repeat, [6], ["one", "two"]),
     "an entry that was removed": (remove(1), [], ["two"]),
+    "an entry with another key": (change(no_such_key=1), [2, 3], ["two"]),
+    "an entry whose number is a text": (change(number="1"), [2, 3], ["two"]),
+    "lists without an end": (nest, [2, 3], ["two"]),
 }
 
 
@@ -316,7 +334,7 @@ store_profile(Path(sys.argv[1]), "new")
 def kill(database: Path, moment: str) -> None:
     """Store a profile in a process that is killed before or after the commit."""
     root = Path(__file__).parents[2]
-    done = subprocess.run([sys.executable, "-c", KILLED, database, moment], cwd=root)
+    done = subprocess.run([sys.executable, "-c", KILLED, database, moment], cwd=root, check=False)
     assert done.returncode == 9
 
 

@@ -15,7 +15,7 @@ from warehouse.database import leading
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.leading import LeadingTimes, front
-from warehouse.database.pieces import searched
+from warehouse.database.record_batches import searched
 from warehouse.database.tables import TOP
 from warehouse.studies.study import load_study
 from warehouse.sweep.planned import plan

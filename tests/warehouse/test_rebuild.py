@@ -183,13 +183,13 @@ def test_a_file_that_is_damaged_or_gone_is_made_again(swept: Path, kind: str) ->
     report = rebuild(swept)
     assert content(swept) == before
     if damaged is None:
-        assert (report.kept, report.reason) == (None, "")
-    elif report.kept is None:  # it opened, and the new file has all that could be read
+        assert (report.former_file, report.reason) == (None, "")
+    elif report.former_file is None:  # it opened, and the new file has all that could be read
         assert report.missing == ()
     else:
-        assert digest(report.kept) == damaged
+        assert digest(report.former_file) == damaged
         assert report.reason or report.missing
-    kept = [] if report.kept is None else [report.kept.name]
+    kept = [] if report.former_file is None else [report.former_file.name]
     assert names(swept) == sorted([swept.name, folder_of(swept).name, *kept])
     store_profile(swept, "new")
     assert facts_of(swept) == ["one", "two", "swept", "new"]
@@ -219,7 +219,7 @@ def test_a_backup_gets_the_facts_that_came_after_it(stored: Path, tmp_path: Path
     store_profile(stored, "new")
     before = content(stored)
     shutil.copyfile(backup, stored)
-    assert rebuild(stored).kept is None
+    assert rebuild(stored).former_file is None
     assert content(stored) == before
     open_for_write(stored).close()
 
@@ -260,8 +260,8 @@ def test_a_database_of_an_older_version_is_made_again(name: str, tmp_path: Path)
     place = columns["study"].split(", ").index("study")
     assert studies == sorted((row[place],) for row in before["study"])
     assert counted[0][0] >= len(before["roofline"])
-    if report.kept is not None:
-        assert digest(report.kept) == former
+    if report.former_file is not None:
+        assert digest(report.former_file) == former
         assert report.missing
 
 
@@ -323,7 +323,7 @@ def test_own_tables_views_and_macros_are_copied(stored: Path) -> None:
         connection.execute(OWN.replace("default nextval('mine.numbers')", ""))
         connection.execute("drop sequence mine.numbers")
     report = rebuild(stored)
-    assert (report.missing, report.kept) == ((), None)
+    assert (report.missing, report.former_file) == ((), None)
     assert set(report.copied) == {
         *("table mine.runs", "table main.plain", 'view main.odd "name', "view main.above"),
         *("macro main.longer", "macro mine.over"),
@@ -359,8 +359,8 @@ def test_what_cannot_be_copied_is_named_and_the_former_file_is_kept(stored: Path
     }
     assert any("numbers does not exist" in each for each in report.missing)
     assert "table main.plain" in report.copied
-    assert report.kept == Path(f"{stored}.old")
-    with duckdb.connect(str(report.kept)) as connection:
+    assert report.former_file == Path(f"{stored}.old")
+    with duckdb.connect(str(report.former_file)) as connection:
         assert connection.execute("select count(*) from mine.runs").fetchall() == [(2,)]
 
 
@@ -387,7 +387,7 @@ def test_rows_and_values_that_a_shell_stored_are_named(swept: Path) -> None:
         "other values of calibration 'one'",
         "other rows of 1 cell in roofline",
     )
-    assert report.kept == Path(f"{swept}.old")
+    assert report.former_file == Path(f"{swept}.old")
     assert profiles(swept) == {"one": 1, "two": 2}
 
 
@@ -451,13 +451,13 @@ def test_a_killed_rebuild_leaves_the_former_file_and_the_next_one_ends(
 ) -> None:
     flip_in_header(stored)
     before, lines = digest(stored), (folder_of(stored) / ENTRIES).read_bytes()
-    done = subprocess.run([sys.executable, "-c", KILLED, stored])
+    done = subprocess.run([sys.executable, "-c", KILLED, stored], check=False)
     assert done.returncode == 9
     assert digest(stored) == before
     assert (folder_of(stored) / ENTRIES).read_bytes() == lines
     report = rebuild(stored)
     assert names(stored) == [stored.name, folder_of(stored).name, f"{stored.name}.old"]
-    assert report.kept is not None
+    assert report.former_file is not None
     assert list(profiles(stored)) == ["one", "two"]
 
 
@@ -521,8 +521,8 @@ def test_without_the_file_a_damaged_folder_gives_what_can_be_read(stored: Path) 
 def test_the_file_makes_a_damaged_folder_again(stored: Path, place: int) -> None:
     edit_lines(folder_of(stored), flip(place))
     report = rebuild(stored)
-    assert (report.kept, report.damage) == (None, "")
-    assert report.kept_folder == Path(f"{folder_of(stored)}.kept")
+    assert (report.former_file, report.damage) == (None, "")
+    assert report.former_folder == Path(f"{folder_of(stored)}.kept")
     assert facts_of(stored) == ["one", "two"]
     open_for_write(stored).close()
     assert names(stored) == [stored.name, folder_of(stored).name, f"{folder_of(stored).name}.kept"]
@@ -621,6 +621,12 @@ def change_facts(database: Path, change: Callable[[dict[str, Any]], object]) -> 
             "study one",
             ["two"],
         ),
+        (
+            lambda record: record.update(kind="measurement", content={}),
+            "measurement one",
+            ["two"],
+        ),
+        (lambda record: record["content"].clear(), "calibration one", ["two"]),
     ],
 )
 def test_a_fact_that_this_version_cannot_store_is_named(

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pytest
 
 from estimators.contract import Array, Cell, Relation
-from warehouse.database.pieces import BATCH_ROWS, Evaluated
-from warehouse.database.record_batches import record_batches
+from warehouse.database.record_batches import BATCH_ROWS, Evaluated, record_batches
 
 COLUMN_BYTES = 1_000_000
 NUM_COLUMNS = 20

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from warehouse.calibrate.store import drop_profile
-from warehouse.database import stored_problem
+from warehouse.database import derived
 from warehouse.database.views import checks
 
 [CHECK] = [check.sql for check in checks() if check.name == "stored_problem_is_found"]
@@ -21,7 +21,7 @@ def connection(warehouse_connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDB
         " 0.123 as gemm_efficiency;"
         "insert into problem by name select 2 as problem_id, 'wide' as model, 2 as num_layers"
     )
-    stored_problem.refresh(warehouse_connection)
+    derived.refresh_problems(warehouse_connection)
     return warehouse_connection
 
 
@@ -43,7 +43,7 @@ def test_a_profile_that_is_stored_or_dropped_changes_what_its_problems_assume(
         " 0.123 as fitted_constant_value"
     )
     assert {row[0] for row in connection.execute(CHECK).fetchall()} == {1}
-    stored_problem.refresh(connection, ["ours"])
+    derived.refresh_problems(connection, ["ours"])
     assert assumptions(connection) == {1: "profile ours", 2: None}
 
     drop_profile(connection, "ours")
@@ -55,7 +55,7 @@ def test_rows_go_with_their_problems_and_come_with_new_ones(
 ) -> None:
     connection.execute("delete from problem where problem_id = 1")
     connection.execute("insert into problem by name select 3 as problem_id, 'new' as model")
-    stored_problem.refresh(connection)
+    derived.refresh_problems(connection)
     assert assumptions(connection) == {2: None, 3: None}
     names = connection.execute("select model from stored_problem order by problem_id").fetchall()
     assert names == [("wide",), ("new",)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -18,18 +17,15 @@ import pytest
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.leading import LeadingRows
-from warehouse.database.pieces import BATCH_ROWS, searched
-from warehouse.database.record_batches import record_batches
+from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.resources import studies_directory
-from warehouse.errors import DatabaseError, InputError, WarehouseError
+from warehouse.errors import InputError, WarehouseError
 from warehouse.studies.study import Study, load_study
-from warehouse.sweep import cores, worker
+from warehouse.sweep import cores, workers
 from warehouse.sweep.planned import plan
 from warehouse.sweep.progress import progress_path, read_progress
 from warehouse.sweep.runner import run_study
-from warehouse.sweep.shared_memory import Slots, anonymous_file
-from warehouse.sweep.worker import Part, Task
-from warehouse.sweep.workers import Workers, can_share
+from warehouse.sweep.workers import Part, Workers
 
 STUDY = """
 name = "small"
@@ -125,17 +121,11 @@ def test_batches_of_large_cells_are_those_of_one_process(
         lambda _rows: None,
         expected_leading,
     )
-    with Workers(
-        planned.estimator,
-        planned.catalog,
-        relation,
-        2,
-        num_readers=1,
-        on_rows=add,
-    ) as workers:
-        assert workers.add(group) == 0
-        kept = []  # a reader that keeps all batches gets copies, and waits for nothing
-        for batch, other in zip(workers.batches(0, leading), expected, strict=True):
+    with Workers(planned.estimator, planned.catalog, relation, 2) as evaluating:
+        tasks = evaluating.add(group)
+        assert tasks > len(group)
+        kept = []
+        for batch, other in zip(evaluating.batches(tasks, add, leading), expected, strict=True):
             assert batch.equals(other)
             kept.append(batch)
     assert rows == sum(size for _, size in group) == sum(batch.num_rows for batch in kept)
@@ -234,8 +224,7 @@ def test_an_error_of_an_evaluation_comes_back_as_it_is() -> None:
     asked = plan(load_study(studies_directory() / "gpt3_1T_1d.toml"), packaged_catalog())
     cell = asked.cells[0][0]
     relation = estimator.relations[0]
-    slots = Slots(anonymous_file(), 64 * BATCH_ROWS * len(relation.stored), 1)
-    task = Task(0, relation.name, (Part(cell, 0, sys.maxsize, 0),), {0: 0})
+    parts = (Part(cell, 0, sys.maxsize),)
 
     class Fails:
         relations = estimator.relations
@@ -246,7 +235,7 @@ def test_an_error_of_an_evaluation_comes_back_as_it_is() -> None:
             raise self.error
 
     failing: Any = Fails()
-    answer = worker.answer(failing, asked.catalog, slots, task)
+    answer = workers.answer(failing, relation, asked.catalog, parts)
     assert isinstance(answer, InputError)
     assert (answer.message, answer.hint) == ("it fails", "do something else")
     assert "Traceback" in answer.__notes__[0]
@@ -255,15 +244,9 @@ def test_an_error_of_an_evaluation_comes_back_as_it_is() -> None:
         pass
 
     Fails.error = OfNoModuleError("it cannot be sent")
-    answer = worker.answer(failing, asked.catalog, slots, task)
+    answer = workers.answer(failing, relation, asked.catalog, parts)
     assert isinstance(answer, RuntimeError)
     assert "OfNoModuleError: it cannot be sent" in str(answer)
-
-
-def test_relations_with_texts_are_evaluated_in_one_process() -> None:
-    stored, operations = get("roofline").relations
-    assert can_share(stored)
-    assert not can_share(operations)
 
 
 @pytest.mark.parametrize(
@@ -299,15 +282,3 @@ def test_workers_follow_cores_and_rows(
 ) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: usable)
     assert cores.default_workers(rows) == expected
-
-
-def test_memory_of_workers_that_files_may_not_have_is_refused_by_its_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def too_large(*_: object) -> None:
-        raise OSError(errno.EFBIG, "File too large")
-
-    monkeypatch.setattr(os, "ftruncate", too_large)
-    with pytest.raises(DatabaseError, match="memory of the workers, 12 MB") as caught:
-        Slots(anonymous_file(), 4_000_000, 3)
-    assert "--workers 1" in caught.value.hint

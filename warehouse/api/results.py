@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from warehouse.database.meanings import meaning_of
-from warehouse.plan.document import document
+from warehouse.plan.page import document
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar

@@ -26,7 +26,7 @@ from warehouse.api.queries import QueriedFile
 from warehouse.api.results import frame_of_rows, layout_diagnosis, planned_run, step_explanation
 from warehouse.ask.asked import asked_explanation, asked_why
 from warehouse.ask.cost_terms import asked_costs, asked_energies
-from warehouse.ask.rank import asked_ranking
+from warehouse.ask.rank import ranking
 from warehouse.database.backup import back_up_before_sweep
 from warehouse.database.connection import kept_open
 from warehouse.errors import InputError
@@ -45,7 +45,7 @@ from warehouse.options import (
     Tokens,
     given,
 )
-from warehouse.plan.stages import asked_stages, run_stages, store_sweep
+from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.asked import asked_study
@@ -153,7 +153,7 @@ class Warehouse(QueriedFile):
         refuse_unknown(self.rank, unknown)
         top = count("top", top)
         with self._reading() as connection:
-            filters, ranking = asked_ranking(
+            filters, ranked = ranking(
                 *(connection, given(problem)),
                 estimator=estimator,
                 variant=variant,
@@ -161,7 +161,7 @@ class Warehouse(QueriedFile):
                 by=by,
                 study=study,
             )
-        frame = frame_of_rows(ranking.columns, ranking.rows)
+        frame = frame_of_rows(ranked.columns, ranked.rows)
         named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
         return frame.select(*named, pl.all())
 
@@ -520,9 +520,9 @@ class Warehouse(QueriedFile):
         top = count("top", top) or 1
         with self._asking(may_write=self.writable), kept_open(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
-            run, stages = asked_stages(options, self.path, top)
+            run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)
-            return planned_run(run_stages(run, stages, self.path, store), top)
+            return planned_run(answer_plan(run, sweep, self.path, top, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
         """Store the layouts that a plan needs and that are not stored."""

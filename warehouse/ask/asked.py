@@ -63,13 +63,6 @@ def asked_why(
         A TOML file of models and systems.
     on_evaluated
         Called with the number of evaluated layouts, and of all.
-
-    Raises
-    ------
-    UsageError
-        If the estimator searches no layouts of a step, or a text or variant is not understood.
-    RefusedError
-        If an input is unknown or faulty. A layout that breaks a rule is diagnosed.
     """
     chosen = registry.get(estimator or registry.default("why"))
     require_layouts(chosen)
@@ -103,15 +96,6 @@ def asked_explanation(
         As `asked_why` takes them; the default is that of `explain`.
     best
         Take the fastest stored layout that has the given values.
-
-    Raises
-    ------
-    UsageError
-        If the estimator has no formulas, or a text or variant is not understood.
-    RefusedError
-        If an input is unknown or faulty, or a rule refuses the configuration.
-    InputError
-        If no stored layout has the values.
     """
     chosen = registry.get(estimator or registry.default("explain"))
     require_formulas(chosen)

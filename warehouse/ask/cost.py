@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import find_name, spellings
-from warehouse.ask.study_filter import study_filter
+from warehouse.ask.problems import study_filter
 from warehouse.database.sql_text import listed
 from warehouse.database.summaries import summary_of
 from warehouse.database.temporary import keep_view
@@ -117,11 +117,6 @@ def costs(
     """Return the cost of runs at the prices of a year, by default the last year with prices.
 
     Runs without a price in that year keep a line; its note lists the years with prices.
-
-    Raises
-    ------
-    InputError
-        If no run is left, or no run has a price of that year.
     """
     found = _run_table(connection, "training_cost_for", COST_COLUMNS, runs)
     place = {name: number for number, name in enumerate(COST_COLUMNS)}
@@ -152,11 +147,6 @@ def energies(
     ----------
     grids
         Name of the grid of each set of overrides; None where the macro names it.
-
-    Raises
-    ------
-    InputError
-        If no run is left.
     """
     where = " where is_default_grid" if all_powers else " where is_default"
     found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where, grids)
@@ -191,13 +181,7 @@ def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:
 
 
 def _of_year(rows: Sequence[Row], place: Mapping[str, int], year: int) -> list[Row]:
-    """Return the rows of a year; a line without a price in that year gets a row without a price.
-
-    Raises
-    ------
-    InputError
-        If no line has a price of that year.
-    """
+    """Return the rows of a year; a line without a price in that year gets a row without a price."""
     years = {row[place["year"]] for row in rows} - {None}
     if year not in years:
         listed = ", ".join(map(str, sorted(years))) or "none at all"
@@ -234,11 +218,6 @@ def _run_table(
     ----------
     grids
         Name of the grid in the rows of each set of overrides, instead of the macro's.
-
-    Raises
-    ------
-    InputError
-        If there is none.
     """
     problems = _asked_problems(connection, runs)
     keep_view(connection, RUNS, f"problem_id in ({listed(problems)})" if problems else "")
@@ -260,13 +239,7 @@ def _run_table(
 
 
 def _asked_problems(connection: DuckDBPyConnection, runs: RunQuery) -> list[int]:
-    """Return the problems of a study and a sequence length; empty: no filter, all problems.
-
-    Raises
-    ------
-    InputError
-        If they leave none.
-    """
+    """Return the problems of a study and a sequence length; empty: no filter, all problems."""
     found = _problems_of_length(connection, runs.seq_len)
     if runs.study is None:
         return found
@@ -278,13 +251,7 @@ def _asked_problems(connection: DuckDBPyConnection, runs: RunQuery) -> list[int]
 
 
 def _problems_of_length(connection: DuckDBPyConnection, seq_len: int | None) -> list[int]:
-    """Return the problems whose sequences have this number of tokens; empty: no filter.
-
-    Raises
-    ------
-    InputError
-        If there is none; the hint lists the lengths that are stored.
-    """
+    """Return the problems whose sequences have this number of tokens; empty: no filter."""
     if seq_len is None:
         return []
     query = "select problem_id, seq_len from problem where seq_len is not null"
@@ -323,13 +290,7 @@ def _kept(row: Mapping[str, Any], runs: RunQuery, filters: Mapping[str, str]) ->
 
 
 def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, str]:
-    """Return the filters as the rows have them: the priced name of an accelerator, mends in order.
-
-    Raises
-    ------
-    InputError
-        If no run has a value or the id; the hint lists values that runs have.
-    """
+    """Return the filters as rows have them: the priced name of an accelerator, mends in order."""
     if runs.identity is not None:
         query = "select count(*) from estimated_run where ? in (cell_id, problem_id)"
         if connection.execute(query, [runs.identity]).fetchall() == [(0,)]:

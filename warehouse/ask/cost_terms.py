@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_years(prices: Sequence[float], year: int | None, *, all_years: bool) -> None:
-    """Refuse a year together with a price or with all years; reads no database.
-
-    Raises
-    ------
-    UsageError
-        If `year` excludes another term.
-    """
+    """Refuse a year together with a price or with all years; reads no database."""
     if year is not None and (all_years or prices):
         other = "--all-years" if all_years else "--price"
         raise UsageError(f"`--year` and `{other}` exclude each other", "give one of them")
@@ -47,14 +41,6 @@ def asked_costs(
         USD of an hour of one GPU, instead of published prices: each gives its own rows.
     year
         Prices of this year; None: of the last one, unless `all_years`.
-
-    Raises
-    ------
-    UsageError
-        As `check_years`.
-    InputError
-        If no run is left, no run has a price of that year, a term is not known, or a price is far
-        above all published ones.
     """
     check_years(prices, year, all_years=all_years)
     check_prices(connection, prices)
@@ -78,11 +64,6 @@ def asked_energies(
         Without one, the grids of published runs.
     all_powers
         Also at full load, and of the accelerator alone.
-
-    Raises
-    ------
-    InputError
-        If no run is left, or a term is not known.
     """
     grids = carbons(connection, carbon)
     per_kwh: list[float | None] = [grid.value for grid in grids] or [None]

@@ -132,13 +132,7 @@ class Explanation:
 
 
 def require_formulas(estimator: Estimator) -> None:
-    """Raise unless the estimator has formulas for the parts of its step.
-
-    Raises
-    ------
-    UsageError
-        If it has none; the hint names those that have.
-    """
+    """Raise unless the estimator has formulas for the parts of its step."""
     require_capability(estimator, "formulas", "has no formulas for the parts of a step")
 
 
@@ -149,11 +143,6 @@ def explain(shown: Shown, catalog: Catalog, given: Collection[str] | None = None
     ----------
     given
         Constants that are known, so that they have no range; by default all that were given.
-
-    Raises
-    ------
-    UsageError
-        If the estimator has no formulas.
     """
     estimator = shown.estimator
     require_formulas(estimator)

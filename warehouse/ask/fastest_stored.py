@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.names import with_known_names
-from warehouse.database.current import CURRENT_CELL
+from warehouse.database.in_force import CURRENT_CELL
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import input_names
@@ -32,13 +32,6 @@ def best_configuration(
     ----------
     problem_id
         Only layouts of this problem.
-
-    Raises
-    ------
-    InputError
-        If no stored layout has these values, or none of them fits in memory.
-    RefusedError
-        If a column cannot hold a value.
     """
     relation = estimator.relations[0]
     view = f"current_{relation.name}"
@@ -97,13 +90,7 @@ def differing_columns(
     given: Mapping[str, str],
     names: Sequence[str],
 ) -> tuple[str, ...]:
-    """Return those columns of `names` in which the stored problems with the given values differ.
-
-    Raises
-    ------
-    RefusedError
-        If a column cannot hold a value.
-    """
+    """Return those columns of `names` in which the stored problems with the given values differ."""
     types = _types(connection, "problem")
     values = _stored_values(connection, estimator, given, types)
     names = [name for name in names if name in estimator.problem_columns]

@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 Filters = Mapping[str, str | int]
 """Column of a problem -> the value that it must have."""
 
-KEPT = frozenset({"estimator", "variant"})
+OF_ESTIMATOR = frozenset({"estimator", "variant"})
 """Filters whose names are found elsewhere: in the registry, among the mends."""
 
 
-def find_name(asked: str, known: Collection[str], spellings: Mapping[str, str]) -> str | None:
-    """Return the known name that `asked` means; None if there is none, or several.
+def condition(filters: Mapping[str, object]) -> str:
+    """Return the SQL condition that each column has its value, with a parameter for each value."""
+    return " and ".join(f"{quoted(name)} = ?" for name in filters)
+
+
+def find_name(name: str, known: Collection[str], spellings: Mapping[str, str]) -> str | None:
+    """Return the known name that `name` means; None if there is none, or several.
 
     A name comes before an alias, and both before one that differs in capitals, spaces, hyphens and
     underscores only.
@@ -33,12 +38,12 @@ def find_name(asked: str, known: Collection[str], spellings: Mapping[str, str]) 
     spellings
         Alias -> name.
     """
-    if asked in known:
-        return asked
-    stored = {alias: name for alias, name in spellings.items() if name in known}
-    if asked in stored:
-        return stored[asked]
-    alike = {stored.get(name, name) for name in (*known, *stored) if folded(name) == folded(asked)}
+    if name in known:
+        return name
+    stored = {alias: meant for alias, meant in spellings.items() if meant in known}
+    if name in stored:
+        return stored[name]
+    alike = {stored.get(each, each) for each in (*known, *stored) if folded(each) == folded(name)}
     return alike.pop() if len(alike) == 1 else None
 
 
@@ -58,26 +63,26 @@ def spellings(connection: DuckDBPyConnection, column: str) -> dict[str, str]:
 def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filters:
     """Return filters on problems with each name as it is stored.
 
-    A name that no stored problem has is kept, an alias as the name behind it, for the caller to
-    refuse. The name of a publication's system is replaced by that of its product (table
-    ``priced_as``) if only the product has problems that pass all filters: estimators of products
-    store a bare ``B200`` under the product's name.
+    A name that no stored problem has stays for the caller to refuse, an alias as the name behind
+    it. The name of a publication's system is replaced by that of its product (table ``priced_as``)
+    if only the product has problems that pass all filters: estimators of products store a bare
+    ``B200`` under the product's name.
     """
-    found = dict(filters)
-    for column, asked in filters.items():
-        if not isinstance(asked, str) or column in KEPT:
+    names = dict(filters)
+    for column, value in filters.items():
+        if not isinstance(value, str) or column in OF_ESTIMATOR:
             continue
         name = quoted(column)
         query = f"select distinct {name} from current_cell inner join problem using (problem_id)"
         known = [row[0] for row in connection.execute(query).fetchall() if row[0] is not None]
-        if asked not in known:
-            others = spellings(connection, column)
-            found[column] = find_name(asked, known, others) or others.get(asked, asked)
-    product = product_of_system(connection, found.get("accelerator"))
-    if product is None or _is_stored(connection, found):
-        return found
-    of_product = {**found, "accelerator": product}
-    return of_product if _is_stored(connection, of_product) else found
+        if value not in known:
+            aliases = spellings(connection, column)
+            names[column] = find_name(value, known, aliases) or aliases.get(value, value)
+    product = product_of_system(connection, names.get("accelerator"))
+    if product is None or _is_stored(connection, names):
+        return names
+    of_product = {**names, "accelerator": product}
+    return of_product if _is_stored(connection, of_product) else names
 
 
 def product_of_system(connection: DuckDBPyConnection, accelerator: str | int | None) -> str | None:
@@ -91,10 +96,9 @@ def product_of_system(connection: DuckDBPyConnection, accelerator: str | int | N
 
 
 def _is_stored(connection: DuckDBPyConnection, filters: Filters) -> bool:
-    """Return whether a stored problem passes all filters."""
-    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     query = (
-        f"select 1 from current_cell inner join problem using (problem_id) where {where} limit 1"
+        "select 1 from current_cell inner join problem using (problem_id) "
+        f"where {condition(filters)} limit 1"
     )
     return connection.execute(query, list(filters.values())).fetchall() != []
 

@@ -25,12 +25,12 @@ from estimators.contract import (
     content_id,
     variant_name,
 )
-from warehouse.ask.names import Filters, with_known_names
-from warehouse.ask.rank import PROBLEM_NAMES, RANKED, stored_problems
+from warehouse.ask.names import Filters, condition, with_known_names
+from warehouse.ask.problems import stored_problems
+from warehouse.ask.rank import PROBLEM_NAMES
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.empty import in_memory
 from warehouse.database.sink import store_cells
-from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_source, read_configs
@@ -54,13 +54,7 @@ _HINT = "name a column that it reads, such as num_gpus, tensor_parallel or hbm_b
 
 
 def operations_of(estimator: Estimator) -> Operations:
-    """Return the operations of the estimator's step.
-
-    Raises
-    ------
-    UsageError
-        If it has none; the hint names the estimators that have.
-    """
+    """Return the operations of the estimator's step."""
     require_capability(estimator, "operations", "does not divide a step into operations")
     assert estimator.operations is not None
     return estimator.operations
@@ -69,13 +63,7 @@ def operations_of(estimator: Estimator) -> Operations:
 def given_configuration(
     estimator: Estimator, given: Mapping[str, Scalar], catalog: Catalog, mends: Mends
 ) -> Columns:
-    """Return the configuration that column values make, complete and checked.
-
-    Raises
-    ------
-    InputError
-        If a value is faulty, missing or breaks a rule.
-    """
+    """Return the configuration that column values make, complete and checked."""
     relation = estimator.relations[0]
     inputs = input_names(estimator, relation)
     for name in given:
@@ -92,13 +80,7 @@ def given_configuration(
 def configurations_of(
     estimator: Estimator, path: Path, row: int | None, catalog: Catalog, mends: Mends
 ) -> Columns:
-    """Return the configurations in a file, or the one in its `row`, counted from 1.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, has no such row, or a row is refused.
-    """
+    """Return the configurations in a file, or the one in its `row`, counted from 1."""
     relation = estimator.relations[0]
     inputs = input_names(estimator, relation)
     check_source(path)
@@ -127,20 +109,15 @@ def best_configurations(
     ----------
     filters
         As `rank.rank_layouts` takes them, with the variant.
-
-    Raises
-    ------
-    InputError
-        If a filter leaves no problem, or no layout fits in memory.
     """
     filters = with_known_names(connection, {**filters, "estimator": estimator.name})
     stored = stored_problems(connection, filters)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     layout = (*estimator.choice_columns, *estimator.relations[0].keys)
-    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
     best = rows_as_dicts(
         connection,
-        f"select problem_id, {', '.join(layout)} from {RANKED[rank]} where {where} and {rank} = 1",
+        f"select problem_id, {', '.join(layout)} from leading_row "
+        f"where {condition(filters)} and {rank} = 1",
         list(filters.values()),
     )
     if not best:

@@ -82,13 +82,7 @@ def _known(catalog: Catalog, name: str) -> dict[str, float]:
 
 
 def check_prices(connection: DuckDBPyConnection, prices: Iterable[float]) -> None:
-    """Refuse prices of an hour that are more than `FAR` times the dearest published one.
-
-    Raises
-    ------
-    InputError
-        If there is one; the error names the published price.
-    """
+    """Refuse prices of an hour that are more than `FAR` times the dearest published one."""
     asked = list(prices)
     if not asked:
         return
@@ -107,13 +101,7 @@ def check_prices(connection: DuckDBPyConnection, prices: Iterable[float]) -> Non
 
 
 def check_electricity_price(connection: DuckDBPyConnection, price: float | None) -> None:
-    """Refuse a price of a kWh that is more than `FAR` times the dearest published one.
-
-    Raises
-    ------
-    InputError
-        If it is; the error names the published price.
-    """
+    """Refuse a price of a kWh that is more than `FAR` times the dearest published one."""
     if price is None:
         return
     query = "select usd_per_kwh, region, year from electricity_price order by all desc limit 1"
@@ -127,15 +115,7 @@ def check_electricity_price(connection: DuckDBPyConnection, price: float | None)
 
 
 def check_watts(connection: DuckDBPyConnection, watts: float | None) -> None:
-    """Refuse a power of a GPU that is far from all published ones.
-
-    Raises
-    ------
-    InputError
-        If it is more than `FAR` times the largest published power of a GPU with its server, or
-        less than the least design power of an accelerator divided by `FAR`; the error names that
-        power.
-    """
+    """Refuse a power of a GPU that is far from all published ones."""
     if watts is None:
         return
     query = (

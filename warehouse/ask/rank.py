@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS
 from estimators.columns.schedule import SCHEDULE
-from estimators.contract import variant_name
-from estimators.names import did_you_mean, joined_hint
-from warehouse.ask.names import Filters, find_name, is_known_name, with_known_names
-from warehouse.ask.study_filter import StudyFilter, study_filter
+from estimators.names import did_you_mean
+from warehouse.ask.names import Filters, condition, find_name
+from warehouse.ask.problems import Selection, select_problems, study_filter
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.current import CURRENT_CELL, EVALUATED, current_cell_sql
-from warehouse.database.sql_text import IN_MAIN, listed, quoted
-from warehouse.database.summaries import Summary, by_precedence, summaries, summary_of
+from warehouse.database.in_force import EVALUATED
+from warehouse.database.sql_text import IN_MAIN, quoted
+from warehouse.database.summaries import summary_of
 from warehouse.database.tables import TOP
-from warehouse.database.temporary import replaced
-from warehouse.errors import InputError, UsageError, WarehouseError
-from warehouse.studies.variants import mends_of_options
+from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -59,11 +56,8 @@ RESULT = (
 TIME = "step_seconds"
 """The default column of a ranking; views have its ranks."""
 
-RANKED = {"rank_by_time": "configuration_rank", "rank_in_strategy": "strategy_rank"}
-"""Rank by time -> the view that has it."""
-
 _MOST_RANKS = 1_000_000
-"""Ranks that macro `ranked_layouts` admits."""
+"""Macro `ranked_layouts` takes fewer ranks."""
 
 DEFAULT_TOP = 10
 """Layouts shown of a single problem; of several problems, the best of each."""
@@ -77,7 +71,7 @@ class Ranking:
 
     Attributes
     ----------
-    columns, rows
+    rows
         The layouts, best first within a problem, with the columns in which their problems differ.
     constants
         Columns of problem and layout with the same value in all rows, to be stated once.
@@ -88,12 +82,10 @@ class Ranking:
         Shown problems whose layouts have some fixed values: no whole space was searched.
     num_problems
         Problems that pass the filters.
-    num_without
-        Problems of which no layout fits in memory.
-    num_without_figure
-        Problems whose configurations all lack the column of the ranking.
+    num_without, num_without_figure
+        Problems of which no layout fits in memory, or none has the column of the ranking.
     num_without_time
-        Problems outside `configuration`, which has only estimates of a step.
+        Problems whose estimator gives no step time.
     """
 
     columns: tuple[str, ...]
@@ -107,87 +99,9 @@ class Ranking:
     num_without_time: int
 
 
-@dataclass(frozen=True)
-class SingleLayouts:
-    """Cells of single layouts: no search found these.
-
-    Attributes
-    ----------
-    cells
-        Cells that have only single layouts.
-    num_with_searched
-        The largest number of such cells in a problem that also has searched ones.
-    in_part
-        Problems of which no cell has the whole space.
-    """
-
-    cells: frozenset[int]
-    num_with_searched: int
-    in_part: set[int]
-
-
-class _Asked(NamedTuple):
-    """The problems of a ranking, and the filters that chose them.
-
-    Attributes
-    ----------
-    filters
-        The filters as they were given, with the estimator that answers and its variant.
-    known
-        The same with each name as it is stored.
-    problems
-        The problems that pass.
-    """
-
-    filters: Filters
-    known: Filters
-    problems: set[int]
-
-
-def _answering(
+def ranking(
     connection: DuckDBPyConnection,
-    asked: Filters,
-    estimator: str | None,
-    variant: str | None,
-    study: StudyFilter | None,
-) -> _Asked:
-    """Return the filters with the estimator that answers: the first that has a problem of them."""
-    of_estimator = {} if estimator is None else {"estimator": summary_of(estimator).name}
-    known = with_known_names(connection, {**of_estimator, **asked})
-    known = {name: known[name] for name in asked}
-    estimators = by_precedence() if estimator is None else [summary_of(estimator)]
-    stored = _stored(connection, ("estimator", "variant", *known))
-    if study is not None:
-        stored = [row for row in stored if row["problem_id"] in study.problems]
-    errors: list[WarehouseError] = []
-    for each in estimators:
-        try:
-            named = _named(each, variant)
-            problems = _passing(stored, {**named, **known}, study)
-        except (InputError, UsageError) as error:
-            errors.append(error)
-        else:
-            return _Asked({**named, **asked}, {**named, **known}, problems)
-    if estimator is None:
-        _passing(stored, known, study)
-    raise min(errors, key=lambda error: isinstance(error, UsageError))
-
-
-def _named(estimator: Summary, variant: str | None) -> dict[str, str]:
-    """Return the filters of an estimator and of its variant.
-
-    Raises
-    ------
-    UsageError
-        If it has no such variant.
-    """
-    mends = mends_of_options(estimator, variant, None)
-    return {"estimator": estimator.name, "variant": variant_name(mends, estimator.mends)}
-
-
-def asked_ranking(
-    connection: DuckDBPyConnection,
-    asked: Filters,
+    filters: Filters,
     *,
     estimator: str | None = None,
     variant: str | None = None,
@@ -199,67 +113,51 @@ def asked_ranking(
 
     Parameters
     ----------
-    asked
-        Filters on problem and strategy.
+    filters
+        Values of columns of problems and cells, in any spelling.
     estimator
-        Its name; None: the first by precedence that has a problem of what is asked.
+        Its name; None: the first by precedence that has a problem that passes.
     top
         Layouts of each problem; by default ten of one problem, or the best one of several.
     by
         A numeric column of `configuration`, the best value first.
     study
         Name of a stored study: keep its problems alone. Its estimator answers, and its variant
-        where it has one alone.
-
-    Raises
-    ------
-    InputError
-        If no problem passes a filter, or none has the column; the hint lists what is stored.
-    UsageError
-        If no estimator has the variant.
+        if it has only one.
     """
     of_study = None if study is None else study_filter(connection, study)
     if of_study is not None:
         estimator = estimator or of_study.estimator
         variant = variant or of_study.variant
-    found = _answering(connection, asked, estimator, variant, of_study)
-    return found.filters, _ranking(connection, found.known, found.problems, top, by)
-
-
-def _ranking(
-    connection: DuckDBPyConnection, filters: Filters, stored: set[int], top: int | None, by: str
-) -> Ranking:
-    """Return the best `top` layouts of the problems `stored`, which pass the filters."""
-    top = top or (DEFAULT_TOP if len(stored) == 1 else 1)
-    rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
-    single = _single_layouts(connection, stored)
-    depth = top + single.num_with_searched
-    if by == TIME:
-        # ranks beyond those that are stored are found among the cells of these problems alone
-        cells = f"{current_cell_sql()} and problem_id in ({listed(stored)})"
-        with replaced(connection, {CURRENT_CELL: cells} if depth > TOP else {}):
-            ranked = _ranked(connection, filters, rank, depth)
-    else:
+    selection = select_problems(connection, filters, estimator, variant, of_study)
+    top = top or (DEFAULT_TOP if len(selection.problems) == 1 else 1)
+    if by != TIME:
         by = _known_column(connection, by)
-        rank, ranked = "rank", _ranked_by(connection, filters, by, depth)
-    ranked = {problem: layouts for problem, layouts in ranked.items() if problem in stored}
-    if single.cells:
-        ranked = {
-            problem: _of_searches(layouts, rank, top, single.cells)
-            for problem, layouts in ranked.items()
-        }
-    left_out = _left_out(connection, filters, by, stored - ranked.keys())
-    unsearched = {problem for problem, layouts in ranked.items() if layouts[0][rank] is None}
-    if len(unsearched) < len(ranked):
-        ranked = {problem: some for problem, some in ranked.items() if problem not in unsearched}
-    if not ranked and left_out["fits"] == 0:
-        raise _nothing_to_rank(connection, filters, by, left_out)
-    result = dict.fromkeys((by, *RESULT)) if by not in LAYOUT else dict.fromkeys(RESULT)
+    return selection.filters, _ranking(connection, selection, by, top)
+
+
+def _ranking(connection: DuckDBPyConnection, selection: Selection, by: str, top: int) -> Ranking:
+    single_cells, partial = _coverage(connection, selection.problems)
+    layouts = _ranked(connection, selection, by, top, single_cells)
+    with_layouts = {layout["problem_id"] for layout in layouts}
+    left_out = _left_out(connection, selection, by, selection.problems - with_layouts)
+    if not layouts and not left_out["fits"]:
+        raise _nothing_to_rank(connection, selection.stored_filters, by, left_out)
+    found_by_search = [layout for layout in layouts if not layout["is_single"]]
+    searched = {layout["problem_id"] for layout in found_by_search}
+    layouts = found_by_search or layouts
     query = "from problem where list_contains(?, problem_id)"
-    shown = _sorted(rows_as_dicts(connection, query, [sorted(ranked)]))
-    names = tuple(dict.fromkeys((*PROBLEM_NAMES, *QUESTION, *_differing(shown))))
-    columns = (*names, rank, *LAYOUT, *(name for name in result if name not in names))
-    rows = [{**problem, **layout} for problem in shown for layout in ranked[problem["problem_id"]]]
+    shown = sorted({layout["problem_id"] for layout in layouts})
+    problems = _sorted(rows_as_dicts(connection, query, [shown]))
+    names = tuple(dict.fromkeys((*PROBLEM_NAMES, *QUESTION, *_differing(problems))))
+    results = tuple(name for name in _results(by) if name not in names)
+    columns = (*names, _rank_name(selection, by), *LAYOUT, *results)
+    rows = [
+        {**problem, **layout}
+        for problem in problems
+        for layout in layouts
+        if layout["problem_id"] == problem["problem_id"]
+    ]
     return Ranking(
         columns=columns,
         rows=[[row[name] for name in columns] for row in rows],
@@ -268,127 +166,106 @@ def _ranking(
             for name in (*names, *SAID_ONCE)
             if rows and len({row[name] for row in rows}) == 1
         },
-        num_single=len(unsearched),
-        num_in_part=len(single.in_part & ranked.keys() - unsearched),
-        num_problems=len(stored),
+        num_single=len(with_layouts - searched),
+        num_in_part=len(partial & searched),
+        num_problems=len(selection.problems),
         num_without=left_out["fits"],
         num_without_figure=left_out["figure"],
         num_without_time=left_out["time"],
     )
 
 
-def _ranked(
-    connection: DuckDBPyConnection, filters: Filters, rank: str, top: int
-) -> dict[int, list[Record]]:
-    """Return the layouts of each problem up to rank `top`, best first."""
-    columns = ", ".join(("problem_id", "cell_id", rank, *LAYOUT, *RESULT))
-    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
-    view = f"(from {RANKED[rank]} where {rank} <= {top})"
-    if rank == "rank_by_time" and top <= _MOST_RANKS:
-        view = f"ranked_layouts({top})"
-    ranked: dict[int, list[Record]] = {}
-    for layout in rows_as_dicts(
-        connection,
-        f"select {columns} from {view} where {where} order by {rank}",
-        [*filters.values()],
-    ):
-        ranked.setdefault(layout["problem_id"], []).append(layout)
-    return ranked
+def _results(by: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(RESULT if by in LAYOUT else (by, *RESULT)))
 
 
-def _ranked_by(
-    connection: DuckDBPyConnection, filters: Filters, by: str, top: int
-) -> dict[int, list[Record]]:
-    """Return the layouts of each problem up to rank `top` by a column, best first."""
-    columns = ", ".join(
-        quoted(n) for n in dict.fromkeys(("problem_id", "cell_id", by, *LAYOUT, *RESULT))
-    )
-    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
-    order = "desc" if by in COLUMNS and COLUMNS[by].better == "higher" else "asc"
-    ranked: dict[int, list[Record]] = {}
-    for layout in rows_as_dicts(
-        connection,
-        f"select {columns}, row_number() over (partition by problem_id order by {quoted(by)} "
-        f"{order}, layout_order(configuration), strategy, cell_id) as rank from configuration "
-        f"where {where} and fits_memory is distinct from false and {quoted(by)} is not null "
-        "qualify rank <= ? order by rank",
-        [*filters.values(), top],
-    ):
-        ranked.setdefault(layout["problem_id"], []).append(layout)
-    return ranked
+def _rank_name(selection: Selection, by: str) -> str:
+    if by != TIME:
+        return "rank"
+    return "rank_in_strategy" if "strategy" in selection.filters else "rank_by_time"
 
 
-def _single_layouts(connection: DuckDBPyConnection, problems: set[int]) -> SingleLayouts:
-    """Return the cells of single layouts, and the problems of which only a part was searched.
+def _coverage(
+    connection: DuckDBPyConnection, problems: set[int]
+) -> tuple[dict[int, int], set[int]]:
+    """Return cell -> rows of single layouts, and the problems of which only a part was searched.
 
-    A single layout comes from a file of configurations, or from a study that fixes every column of
-    it.
+    A single layout comes from a file of configurations, or from a study that fixes all its columns.
     """
     cells = connection.execute(
-        "select cell_id, problem_id, kept = '{}', json_exists(kept, ?) or num_rows = 1, num_rows "
+        "select cell_id, problem_id, num_rows, kept = '{}', json_exists(kept, ?) or num_rows = 1 "
         "from current_cell where list_contains(?, problem_id)",
         [f"$.{EVALUATED}", sorted(problems)],
     ).fetchall()
-    single: dict[int, set[int]] = {}
-    in_all: Counter[int] = Counter()
-    searched, whole = set(), set()
-    for cell, problem, is_whole, is_alone, rows in cells:
-        if is_alone and not is_whole:
-            single.setdefault(problem, set()).add(cell)
-            in_all[problem] += rows
-        else:
-            searched.add(problem)
-        if is_whole:
-            whole.add(problem)
-    return SingleLayouts(
-        frozenset().union(*single.values()),
-        max((rows for problem, rows in in_all.items() if problem in searched), default=0),
-        problems - whole,
-    )
+    whole = {problem for _, problem, _, is_whole, _ in cells if is_whole}
+    single = {
+        cell: num_rows
+        for cell, _, num_rows, is_whole, is_alone in cells
+        if is_alone and not is_whole
+    }
+    return single, problems - whole
 
 
-def _of_searches(
-    layouts: Sequence[Record], rank: str, top: int, single: Collection[int]
+def _ranked(
+    connection: DuckDBPyConnection,
+    selection: Selection,
+    by: str,
+    top: int,
+    single_cells: Mapping[int, int],
 ) -> list[Record]:
-    """Return the best `top` layouts; ranks count only layouts that a search found.
-
-    Single layouts have no rank. They are left out of a problem that has a search.
-    """
-    searched = [layout for layout in layouts if layout["cell_id"] not in single]
-    if searched:
-        return [{**layout, rank: place} for place, layout in enumerate(searched[:top], start=1)]
-    return [{**layout, rank: None} for layout in layouts[:top]]
+    """Return the best layouts of each problem; single ones have no rank and count apart."""
+    source = "configuration"
+    if by == TIME and top <= TOP:  # the fastest of a problem are among the fastest of its cells
+        source = "leading_configuration"
+    elif by == TIME and "strategy" not in selection.filters:
+        depth = top + sum(single_cells.values())
+        if depth < _MOST_RANKS:
+            source = f"ranked_layouts({depth})"  # reads few columns of most layouts
+    columns = dict.fromkeys(("problem_id", "cell_id", *LAYOUT, *_results(by)))
+    order = "desc" if by in COLUMNS and COLUMNS[by].better == "higher" else "asc"
+    query = f"""
+        select
+            {", ".join(map(quoted, columns))},
+            list_contains(?, cell_id) as is_single,
+            row_number() over (
+                partition by problem_id, is_single
+                order by {quoted(by)} {order}, layout_order(layout), strategy, cell_id
+            ) as place,
+            case when not is_single then place end as {_rank_name(selection, by)}
+        from {source} as layout
+        where {condition(selection.stored_filters)} and list_contains(?, problem_id)
+            and fits_memory is distinct from false and {quoted(by)} is not null
+        qualify place <= ?
+        order by place"""
+    values = selection.stored_filters.values()
+    problems = sorted(selection.problems)
+    return rows_as_dicts(connection, query, [[*single_cells], *values, problems, top])
 
 
 def _left_out(
-    connection: DuckDBPyConnection, filters: Filters, by: str, problems: set[int]
-) -> dict[str, int]:
+    connection: DuckDBPyConnection, selection: Selection, by: str, problems: set[int]
+) -> Counter[str]:
     """Count the problems without a rank that lack a time, the column, or a layout that fits."""
-    counts = {"time": 0, "figure": 0, "fits": 0}
-    if not problems:
-        return counts
-    where = " and ".join(f"{quoted(name)} = ?" for name in filters)
-    values: list[Any] = [*filters.values(), sorted(problems)]
+    filters = selection.stored_filters
     has_figure: dict[int, bool] = {}
-    if by == TIME:  # if every row has a time, the cells' records suffice
-        values.append(list(summary_of(str(filters["estimator"])).timed))
+    if problems and by == TIME:  # if every row has a time, the cells' records suffice
         query = (
             "select problem_id, true from current_cell inner join problem using (problem_id) "
-            f"where {where} and list_contains(?, problem_id) and list_contains(?, relation) "
-            "group by problem_id having sum(num_rows) > 0"
+            f"where {condition(filters)} and list_contains(?, problem_id) "
+            "and list_contains(?, relation) group by problem_id having sum(num_rows) > 0"
         )
+        timed = list(summary_of(str(filters["estimator"])).timed)
+        values = [*filters.values(), sorted(problems), timed]
         has_figure = dict(connection.execute(query, values).fetchall())
-        values = [*filters.values(), sorted(problems - has_figure.keys())]
-    if problems - has_figure.keys():
+    if others := problems - has_figure.keys():
         query = (
             f"select problem_id, count({quoted(by)}) > 0 from configuration "
-            f"where {where} and list_contains(?, problem_id) group by problem_id"
+            f"where {condition(filters)} and list_contains(?, problem_id) group by problem_id"
         )
+        values = [*filters.values(), sorted(others)]
         has_figure |= dict(connection.execute(query, values).fetchall())
-    for problem in problems:
-        lacks = {None: "time", False: "figure", True: "fits"}[has_figure.get(problem)]
-        counts[lacks] += 1
-    return counts
+    lacks = {None: "time", False: "figure", True: "fits"}
+    return Counter(lacks[has_figure.get(problem)] for problem in problems)
 
 
 def _nothing_to_rank(
@@ -462,78 +339,3 @@ def _differing(problems: Sequence[Record]) -> list[str]:
         first = named.setdefault(tuple(problem[name] for name in names), problem)
         differing |= {name for name in problem if problem[name] != first[name]}
     return [name for name in problems[0] if name in differing - {"problem_id"}] if problems else []
-
-
-def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:
-    """Return the problems that pass the filters.
-
-    Raises
-    ------
-    InputError
-        If none is stored, or none passes; the first filter that none passes is named.
-    """
-    return _passing(_stored(connection, filters), filters)
-
-
-def _stored(connection: DuckDBPyConnection, names: Iterable[str]) -> list[Record]:
-    """Return every stored problem with some of its names and those of its cells.
-
-    Raises
-    ------
-    InputError
-        If none is stored.
-    """
-    # the first relation of an estimator has its configurations, the others their details
-    relations = [estimator.relations[0] for estimator in summaries()]
-    columns = ", ".join(quoted(name) for name in ("problem_id", *names))
-    stored = rows_as_dicts(
-        connection,
-        f"select distinct {columns} from current_cell inner join problem using (problem_id)"
-        " where list_contains(?, relation)",
-        [relations],
-    )
-    if not stored:
-        raise InputError(
-            "no configuration is stored yet",
-            "run `warehouse quickstart`, or sweep a study: warehouse sweep gpt3_1T_1d",
-        )
-    return stored
-
-
-def _passing(
-    stored: Sequence[Record], filters: Filters, study: StudyFilter | None = None
-) -> set[int]:
-    """Return the problems among `stored`, those of `study` alone, that pass the filters.
-
-    Raises
-    ------
-    InputError
-        If none does; the first filter that none passes is named.
-    """
-    for place, (name, value) in enumerate(filters.items()):
-        left = [row for row in stored if row[name] == value]
-        if not left:
-            others = [f"{n} {v}" for n, v in list(filters.items())[:place]]
-            others = others if study is None else [f"study {study.name}", *others]
-            known = sorted({row[name] for row in stored if row[name] is not None})
-            raise _unknown(name, value, known, others)
-        stored = left
-    return {row["problem_id"] for row in stored}
-
-
-def _unknown(
-    name: str, value: str | int, known: Sequence[Any], others: Sequence[str]
-) -> InputError:
-    near = get_close_matches(str(value), [str(one) for one in known], n=3, cutoff=0.6)
-    if is_known_name(name, value):  # spelt as it is stored
-        near = []
-    of = f" with {', '.join(others)}" if others else ""
-    listed = ", ".join(str(one) for one in known[:20]) + (", ..." if len(known) > 20 else "")
-    listed = listed or f"problems without `{name}` only"
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return InputError(
-        f"`{name}` {shown}: no configuration is stored{of}",
-        joined_hint(
-            did_you_mean(near), f"stored: {listed}", "`warehouse sweep` a study for others"
-        ),
-    )

@@ -50,13 +50,7 @@ def number_or_name(
 
 
 def carbons(connection: DuckDBPyConnection, texts: Iterable[str] | None) -> list[Term]:
-    """Return the emissions [kg/kWh] that `--carbon` gives, by number or by grid, each once.
-
-    Raises
-    ------
-    InputError
-        As `term`.
-    """
+    """Return the emissions [kg/kWh] that `--carbon` gives, by number or by grid, each once."""
     limits = f"$value >= 0 and $value <= {MOST_CARBON:g}"
     hint = "kg CO2e of a kWh: 0.385 for 385 grams"
     asked = (term(connection, text, "carbon", "grid_carbon", limits, hint) for text in texts or ())
@@ -81,11 +75,6 @@ def term(
         SQL condition on `$value` that a number must meet.
     hint
         The unit, for a number that does not meet it.
-
-    Raises
-    ------
-    InputError
-        If it is no name of the table and no number within the limits.
     """
     value = read_number(text)
     if value is None:

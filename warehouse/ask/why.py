@@ -154,13 +154,7 @@ class Diagnosis:
 
 
 def require_layouts(estimator: Estimator) -> None:
-    """Raise unless the estimator searches the layouts of a step.
-
-    Raises
-    ------
-    UsageError
-        If it does not; the hint names those that do.
-    """
+    """Raise unless the estimator searches the layouts of a step."""
     require_capability(estimator, "can_plan", "searches no layouts of a step on a number of GPUs")
 
 
@@ -180,11 +174,6 @@ def completed(
     tokens
         Tokens of the run, for the default batch; None: `TOKENS_PER_PARAMETER` for each active
         parameter.
-
-    Raises
-    ------
-    RefusedError
-        If a text is not a value of its column. Broken rules raise nothing here.
     """
     relation = estimator.relations[0]
     texts = dict(given)
@@ -261,13 +250,6 @@ def diagnose(
     ----------
     on_evaluated
         Called with the number of evaluated layouts, and of all.
-
-    Raises
-    ------
-    UsageError
-        If the estimator searches no layouts of a step.
-    RefusedError
-        If an input is unknown or faulty. A layout that breaks a rule is diagnosed.
     """
     require_layouts(estimator)
     relation = estimator.relations[0]

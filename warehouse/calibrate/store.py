@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warehouse.calibrate.fit import errors_of
-from warehouse.database import stored_problem
+from warehouse.database import derived
 from warehouse.database.facts import CALIBRATION
 from warehouse.database.recording import record, record_removal
 from warehouse.database.sink import arrow_table, transaction
@@ -81,7 +81,7 @@ def replace_profile(
                 continue
             with registered(connection, "incoming_records", arrow_table(records)):
                 connection.execute(f"insert into {table} by name select * from incoming_records")
-        stored_problem.refresh(connection, [name])
+        derived.refresh_problems(connection, [name])
         record(connection, CALIBRATION, name)
 
 
@@ -119,7 +119,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
     with transaction(connection):
         for table in TABLES:
             connection.execute(f"delete from {table} where profile = ?", [name])
-        stored_problem.refresh(connection, [name])
+        derived.refresh_problems(connection, [name])
         record_removal(connection, CALIBRATION, name)
     [(rows, studies)] = connection.execute(
         """

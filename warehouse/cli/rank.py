@@ -52,11 +52,11 @@ def rank(
     Tables use GB and percent, and omit columns with the same value in all rows. JSON and CSV use
     base units and have every column.
     """
-    from warehouse.ask.rank import asked_ranking
+    from warehouse.ask.rank import ranking
     from warehouse.database.connection import open_for_read
 
     with open_for_read(db) as connection:
-        filters, ranking = asked_ranking(
+        filters, layouts = ranking(
             connection,
             given(problem),
             estimator=estimator,
@@ -66,13 +66,13 @@ def rank(
             study=study,
         )
     say(title_line(str(filters["estimator"])))
-    _say_scope(ranking, filters, by)
-    drop = set(ranking.constants)
-    sizes = [row[ranking.columns.index("microbatch_size")] for row in ranking.rows]
+    _say_scope(layouts, filters, by)
+    drop = set(layouts.constants)
+    sizes = [row[layouts.columns.index("microbatch_size")] for row in layouts.rows]
     if None not in sizes:
         drop.add("num_microbatches")  # follows from the size
     with output.opened():
-        put_for_people(ranking.columns, ranking.rows, output.form, drop, HEADINGS)
+        put_for_people(layouts.columns, layouts.rows, output.form, drop, HEADINGS)
 
 
 def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:

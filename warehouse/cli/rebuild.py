@@ -35,10 +35,10 @@ def rebuild(db: Database = DEFAULT_DATABASE) -> None:
         say(f"warning: only the former file has {what}")
     if report.reason:
         say(f"the former file: {report.reason}")
-    if report.kept is not None:
-        say(f"{report.kept} is the former file; remove it when you need it no more")
-    if report.kept_folder is not None:
-        say(f"{report.kept_folder} is the former folder of facts, which was damaged or too old")
+    if report.former_file is not None:
+        say(f"{report.former_file} is the former file; remove it when you need it no more")
+    if report.former_folder is not None:
+        say(f"{report.former_folder} is the former folder of facts, which was damaged or too old")
     if report.damage:
         say(f"warning: in its folder of facts {report.damage}")
     if lost := [*report.replayed.lost, *(["damaged facts"] if report.damage else [])]:

@@ -47,7 +47,7 @@ def report(
     from warehouse.database.connection import kept_open
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
-    from warehouse.plan.stages import asked_stages, run_stages
+    from warehouse.plan.run import answer_plan, first_sweep
     from warehouse.plot.draw import require_packages
 
     require_packages()
@@ -59,8 +59,9 @@ def report(
 
     options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
     with kept_open(db):
-        run, stages = asked_stages(options, db, LAYOUTS)
-        answer = run_stages(run, stages, db, partial(store_and_say, is_confirmed=yes))
+        run, sweep = first_sweep(options, db)
+        store = partial(store_and_say, is_confirmed=yes)
+        answer = answer_plan(run, sweep, db, LAYOUTS, store)
     with working("drawing the page"):
         page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
     with written_whole(out) as file:

@@ -93,13 +93,13 @@ def validate(
 
 def refuse_damaged_facts(db: Path) -> None:
     """Raise `CheckError` if the folder of facts of a database is damaged."""
-    from warehouse.database.facts import folder_of, is_folder, read_facts, rebuild_command
+    from warehouse.database.facts import facts_of, rebuild_command
     from warehouse.errors import CheckError
 
-    folder = folder_of(db)
-    if is_folder(folder) and (damage := read_facts(folder).with_inputs().damage):
+    facts = facts_of(db)
+    if facts is not None and (damage := facts.with_inputs().damage):
         raise CheckError(
-            f"{folder}: {damage}",
+            f"{facts.folder}: {damage}",
             f"`{rebuild_command(db)}` makes it again from the database, and keeps this one",
         )
 

@@ -10,15 +10,26 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from warehouse.database import stored_problem
-from warehouse.database.current import CURRENT_CELL, current_view_name, rows_sql, staging_name
-from warehouse.database.in_force import mark
+from warehouse.database.in_force import (
+    CURRENT_CELL,
+    current_view_name,
+    mark,
+    mark_repeated,
+    relations_named,
+    rows_sql,
+    staging_name,
+)
 from warehouse.database.leading import FITS, MEMORY, Found, LeadingTimes
 from warehouse.database.lineage import names_in
-from warehouse.database.repeated import mark_repeated, relations_named
-from warehouse.database.sql_text import IN_MAIN, listed, quoted
+from warehouse.database.sql_text import IN_MAIN, listed, quoted, view_exists
 from warehouse.database.temporary import joins_as_written, registered, replaced
-from warehouse.database.views import CONFIGURATION_SOURCE, LEADING_ROW, UNRANKED, leading_sql
+from warehouse.database.views import (
+    CONFIGURATION_SOURCE,
+    FOUND,
+    LEADING_ROW,
+    UNRANKED,
+    leading_sql,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -27,6 +38,16 @@ if TYPE_CHECKING:
 
     from estimators.contract import Estimator, Relation
     from warehouse.database.leading import LeadingRows
+
+STORED_PROBLEM = "stored_problem"
+"""Table of the names, changes and groups of each problem."""
+
+PROBLEM_SOURCE = FOUND + STORED_PROBLEM
+"""View with the correct rows of that table."""
+
+_PROBLEM = "problem"
+_PRODUCT = "problem_product"
+"""View that several views below `PROBLEM_SOURCE` read: its rows are found once."""
 
 _FLOPS = "configuration_flops"
 """View of the configurations with all columns that leading rows have."""
@@ -50,7 +71,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     leading
         The leading rows of the cells that were just evaluated. Those of other cells are searched.
     """
-    stored_problem.refresh(connection)
+    refresh_problems(connection)
     ranks = connection.execute(_HAS_LEADING, [LEADING_ROW]).fetchall()  # some tests have no views
     filled = ["cell", LEADING_ROW] if ranks else ["cell"]
     exist = " or ".join(f"exists(from {table})" for table in filled)
@@ -62,6 +83,34 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
         with joins_as_written(connection):
             _refresh_leading(connection, changed, leading)
     return len(changed)
+
+
+def refresh_problems(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> None:
+    """Bring table `stored_problem` up to date; call it in the transaction that changed problems.
+
+    Facts of a problem with a profile also follow from its constants: `profiles` are those that were
+    stored, changed or dropped.
+    """
+    if not connection.execute(view_exists(PROBLEM_SOURCE)).fetchall():  # views of another directory
+        return
+    connection.execute(
+        f"delete from {STORED_PROBLEM} where problem_id not in (select problem_id from {_PROBLEM})"
+    )
+    if profiles:
+        connection.execute(
+            f"delete from {STORED_PROBLEM} where problem_id in (select problem_id from {_PROBLEM}"
+            " where profile in (select unnest(?)))",
+            [list(profiles)],
+        )
+    missing = f"select * from {_PROBLEM} anti join {STORED_PROBLEM} using (problem_id)"
+    if connection.execute(f"select exists({missing})").fetchall() == [(False,)]:
+        return
+    # DuckDB finds temporary tables first: views below `PROBLEM_SOURCE` see only missing problems.
+    connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")
+    connection.execute(f"create temp table {quoted(_PRODUCT)} as from {quoted(_PRODUCT)}")
+    connection.execute(f"insert into {STORED_PROBLEM} by name from {PROBLEM_SOURCE}")
+    for name in (_PRODUCT, _PROBLEM):
+        connection.execute(f"drop table temp.{quoted(name)}")
 
 
 def rebuild(connection: DuckDBPyConnection) -> None:

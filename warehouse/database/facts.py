@@ -1,4 +1,4 @@
-"""The folder of facts: what nothing can evaluate again, kept beside the database file.
+"""The folder of facts: what nothing can evaluate again, beside the database file.
 
 Nearly every row of a database follows from a few facts: measured runs, profiles, the definitions
 of studies and questions, the inputs of evaluated files, and what was removed of these. They are
@@ -18,6 +18,7 @@ outcome is *open*: its process ended in between, and the database knows whether 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shlex
@@ -27,12 +28,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from warehouse import __version__
 from warehouse.database.space import space_error
 from warehouse.errors import DatabaseError, InputError
-from warehouse.files import digest_of, partial_path, remove_abandoned, target_of_partial
+from warehouse.files import (
+    digest_of,
+    flush_directory,
+    partial_path,
+    remove_abandoned,
+    target_of_partial,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -40,8 +47,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".facts"
 
-KEPT = ".kept"
-"""Ending of a folder that was moved aside."""
+ASIDE = ".kept"
+"""Ending of a file or folder that was moved aside."""
 
 ENTRIES = "facts.jsonl"
 INPUTS = "inputs"
@@ -60,6 +67,8 @@ COMMITTED, WITHDRAWN, OPEN = "committed", "withdrawn", "open"
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
 
+_AGAIN = "put the whole folder back from a backup, or evaluate the file again"
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -73,8 +82,6 @@ class Entry:
         The fact. A removal has the `kind` of what it removes.
     inputs
         SHA-256 of the Parquet file with its configurations, for an evaluated file.
-    outcome
-        `committed`, `withdrawn` or `open`.
     """
 
     number: int
@@ -102,7 +109,7 @@ class Facts:
     id
         Unique name of the folder, which its database has too.
     entries
-        All intact entries, in the order of their numbers.
+        The intact ones, in the order of their numbers.
     damaged
         Numbers of the lines whose content is not what was written, or that belong to no entry.
     lines
@@ -137,12 +144,12 @@ class Facts:
 
     @property
     def damage(self) -> str:
-        """Return what of it is lost, in words; empty if it is whole."""
-        found = [f"line {place} is damaged" for place in self.damaged]
+        """Return the lost parts in words; empty if the folder is whole."""
+        parts = [f"line {line} is damaged" for line in self.damaged]
         if not self.damaged:  # otherwise these are the entries of the damaged lines
-            found += [f"entry {number} was removed" for number in self.missing]
-        found += [f"{INPUTS}/{number}.parquet is damaged" for number in self.lost_inputs]
-        return ", ".join(found)
+            parts += [f"entry {number} was removed" for number in self.missing]
+        parts += [f"{INPUTS}/{number}.parquet is damaged" for number in self.lost_inputs]
+        return ", ".join(parts)
 
     def with_inputs(self) -> Facts:
         """Return these facts after a look at every file of configurations."""
@@ -158,11 +165,8 @@ class Facts:
     def live(self, *, with_open: bool = False) -> list[Entry]:
         """Return the entries in force: neither replaced nor removed by a later one.
 
-        Parameters
-        ----------
-        with_open
-            Count open entries as committed, but for removals. Nobody was told that these were
-            done, and without its database no one can say.
+        `with_open` counts open entries as committed, but for removals. Nobody was told that these
+        were done, and without its database no one can say.
         """
         latest: dict[tuple[str, str], Entry] = {}
         for entry in self.entries:
@@ -176,10 +180,7 @@ class Facts:
     def inputs_of(self, entry: Entry) -> Path:
         """Return the file with the configurations of an entry.
 
-        Raises
-        ------
-        InputError
-            If the file is missing or is not the one that was written.
+        Raises `InputError` if the file is missing or is not the one that was written.
         """
         path = self.folder / INPUTS / f"{entry.number}.parquet"
         try:
@@ -189,9 +190,6 @@ class Facts:
         if digest != entry.inputs:
             raise InputError(f"{path}: its bytes are not those that were written", _AGAIN)
         return path
-
-
-_AGAIN = "put the whole folder back from a backup, or evaluate the file again"
 
 
 def folder_of(database: Path) -> Path:
@@ -207,16 +205,17 @@ def is_folder(folder: Path) -> bool:
     return False
 
 
+def facts_of(database: Path) -> Facts | None:
+    """Return the facts beside a database; None: there is no folder."""
+    folder = folder_of(database)
+    return read_facts(folder) if is_folder(folder) else None
+
+
 def read_facts(folder: Path) -> Facts:
     """Return the content of a folder.
 
     A last line that was cut while it was written is no entry: its transaction had not begun to
-    commit.
-
-    Raises
-    ------
-    InputError
-        If it is not a folder of facts, cannot be read, or a newer package wrote it.
+    commit. `InputError` refuses other folders, and those of a newer package.
     """
     path = folder / ENTRIES
     try:
@@ -229,43 +228,26 @@ def read_facts(folder: Path) -> Facts:
     name = _read_head(lines[0], path)
     entries: dict[int, Entry] = {}
     lines_of: dict[int, int] = {}
-    outcomes: dict[int, str] = {}
     damaged = [] if name else [1]
-    for place, line in enumerate(lines[1:-1], start=2):  # after the last \n is a line that was cut
-        found = _parsed(line)
-        if isinstance(found, Entry) and found.number > next(reversed(entries), 0):
-            entries[found.number], lines_of[found.number] = found, place
-        elif isinstance(found, _Outcome) and _is_of(found, entries.get(found.number)):
-            outcomes[found.number] = found.outcome
+    for number, line in enumerate(lines[1:-1], start=2):  # after the last \n is a line that was cut
+        entry = _read_line(line, entries)
+        if entry is None:
+            damaged.append(number)
         else:
-            damaged.append(place)
+            lines_of.setdefault(entry.number, number)
+            entries[entry.number] = entry
     if not name and not entries:
         raise InputError(
             f"{folder}: is no folder of facts: {path.name} has no line of one",
             f"name a folder that lies beside a database, FILE.facts; or {aside(folder)}",
         )
-    ordered = tuple(
-        replace(entry, outcome=outcomes.get(number, OPEN)) for number, entry in entries.items()
-    )
-    return Facts(folder, name, ordered, tuple(damaged), lines_of)
-
-
-class _Outcome(NamedTuple):
-    """The outcome of an entry, and the checksum of that entry."""
-
-    number: int
-    checksum: str
-    outcome: str
-
-
-def _is_of(found: _Outcome, entry: Entry | None) -> bool:
-    return entry is not None and entry.checksum == found.checksum
+    return Facts(folder, name, tuple(entries.values()), tuple(damaged), lines_of)
 
 
 def _read_head(line: bytes, path: Path) -> str:
     """Return the id of a folder; empty if its first line is damaged."""
     head = _json(line)
-    if head is None or head.pop("checksum", None) != _checksum(head):
+    if head.pop("checksum", None) != _checksum(head):
         return ""
     if head.get("format") != FORMAT:
         raise InputError(f'{path}: `format` is not "{FORMAT}"', "name the folder FILE.facts")
@@ -279,26 +261,32 @@ def _read_head(line: bytes, path: Path) -> str:
     return str(head.get("id", ""))
 
 
-def _parsed(line: bytes) -> Entry | _Outcome | None:
-    """Return an entry or the outcome of one; None if the line is damaged."""
-    found = _json(line)
-    if found is None:
-        return None
-    checksum = found.pop("checksum", None)
+def _read_line(line: bytes, entries: dict[int, Entry]) -> Entry | None:
+    """Return a new entry, or an earlier one with its outcome; None if the line is damaged."""
+    record = _json(line)
+    checksum = record.pop("checksum", None)
     for outcome in (COMMITTED, WITHDRAWN):
-        if isinstance(found.get(outcome), int):
-            return _Outcome(found[outcome], str(checksum), outcome)
-    if checksum != _checksum(found):
+        if isinstance(number := record.get(outcome), int):
+            earlier = entries.get(number)
+            if earlier is None or earlier.checksum != checksum:
+                return None
+            return replace(earlier, outcome=outcome)
+    last, number = next(reversed(entries), 0), record.get("number")
+    if checksum != _checksum(record) or not isinstance(number, int) or number <= last:
         return None
-    return Entry(**found, checksum=checksum)
-
-
-def _json(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except ValueError:
+        return Entry(**record, checksum=checksum)
+    except TypeError:  # a line with other keys
         return None
-    return found if isinstance(found, dict) else None
+
+
+def _json(line: bytes) -> dict[str, Any]:
+    """Return the object of a line; empty if the line is damaged."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _checksum(record: Mapping[str, Any]) -> str:
@@ -306,13 +294,7 @@ def _checksum(record: Mapping[str, Any]) -> str:
 
 
 def _text(record: Mapping[str, Any]) -> str:
-    return json.dumps(record, ensure_ascii=False, default=_as_text)
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} is no value of a fact")
+    return json.dumps(record, ensure_ascii=False, default=datetime.isoformat)
 
 
 def new_entry(
@@ -344,12 +326,10 @@ def last_outcome(folder: Path) -> tuple[str, int, str] | None:
             *_, line, rest = b"\n", b"", *file.read().split(b"\n")
     except OSError:
         return None
-    found = _json(line)
-    if rest or head is None or found is None or COMMITTED not in found:
+    last = _json(line)
+    if rest or COMMITTED not in last or head.pop("checksum", None) != _checksum(head):
         return None
-    if head.pop("checksum", None) != _checksum(head):
-        return None
-    return str(head.get("id")), found[COMMITTED], str(found.get("checksum"))
+    return str(head.get("id")), last[COMMITTED], str(last.get("checksum"))
 
 
 def begin_folder(folder: Path) -> None:
@@ -373,30 +353,18 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         yield partial
         with named_errors(folder):
-            _flush_directory(partial)
+            flush_directory(partial)
             partial.rename(folder)
-            _flush_directory(folder.parent)
+            flush_directory(folder.parent)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def append_entry(folder: Path, entry: Entry, outcome: str = OPEN) -> None:
-    """Append an entry, with its outcome if that is known, and flush it to the disk.
-
-    Raises
-    ------
-    DatabaseError
-        If the folder cannot be written.
-    """
+    """Append an entry, with its outcome if that is known, and flush it to the disk."""
     record = {**_record(entry), "checksum": entry.checksum}
     with named_errors(folder):
         _append(folder, [record] if outcome == OPEN else [record, _outcome(entry, outcome)])
-
-
-def _record(entry: Entry) -> dict[str, Any]:
-    """Return what the checksum of an entry is of."""
-    left = ("checksum", "outcome")
-    return {name: value for name, value in entry.__dict__.items() if name not in left}
 
 
 def append_copies(folder: Path, facts: Facts, entries: Iterable[Entry]) -> None:
@@ -420,51 +388,55 @@ def append_outcome(folder: Path, entries: Iterable[Entry], outcome: str) -> None
             _append(folder, lines, flushes=False)
 
 
+def _record(entry: Entry) -> dict[str, Any]:
+    """Return the content of the checksum of an entry."""
+    left = ("checksum", "outcome")
+    return {name: value for name, value in entry.__dict__.items() if name not in left}
+
+
 def _outcome(entry: Entry, outcome: str) -> dict[str, Any]:
     return {outcome: entry.number, "checksum": entry.checksum}
 
 
 def inputs_path(folder: Path, number: int) -> Path:
     """Return where the configurations of an entry are written; its directory exists."""
+    path = folder / INPUTS / f"{number}.parquet"
     with named_errors(folder):
-        (folder / INPUTS).mkdir(exist_ok=True)
-    return folder / INPUTS / f"{number}.parquet"
+        path.parent.mkdir(exist_ok=True)
+    return path
 
 
 def flushed_digest(path: Path) -> str:
     """Flush a file to the disk and return the SHA-256 of its bytes."""
     with named_errors(path), path.open("rb+") as file:
         os.fsync(file.fileno())
-        _flush_directory(path.parent)
+        flush_directory(path.parent)
     return digest_of(path)
 
 
 def remove_dead_inputs(folder: Path) -> None:
     """Remove the configurations of entries that are replaced, removed or withdrawn."""
     with suppress(OSError, InputError):
-        kept = list((folder / INPUTS).iterdir())
+        files = list((folder / INPUTS).iterdir())
         facts = read_facts(folder)
         undecided = [entry for entry in facts.entries if entry.outcome == OPEN]
         needed = {f"{entry.number}.parquet" for entry in [*facts.live(), *undecided]}
-        for path in kept:
+        for path in files:
             if facts.is_whole and path.name not in needed:
                 path.unlink()
 
 
 def free_name(path: Path, ending: str) -> Path:
     """Return a name that no file has: `path` with the ending, and a number from the second on."""
-    number = 1
-    while os.path.lexists(
-        free := path.with_name(f"{path.name}{ending}{number if number > 1 else ''}")
-    ):
-        number += 1
-    return free
+    numbers = itertools.chain([""], itertools.count(2))
+    names = (path.with_name(f"{path.name}{ending}{number}") for number in numbers)
+    return next(name for name in names if not os.path.lexists(name))
 
 
 def aside(path: Path) -> str:
     """Return the command that moves a file or folder aside, over nothing else."""
-    kept = free_name(path, KEPT)
-    return f"move it aside (`mv {shlex.quote(str(path))} {shlex.quote(str(kept))}`)"
+    free = free_name(path, ASIDE)
+    return f"move it aside (`mv {shlex.quote(str(path))} {shlex.quote(str(free))}`)"
 
 
 def rebuild_command(database: Path) -> str:
@@ -474,15 +446,12 @@ def rebuild_command(database: Path) -> str:
 
 def refuse_abandoned_facts(database: Path) -> None:
     """Raise `DatabaseError` if a missing database left facts: a new one would hide them."""
-    folder = folder_of(database)
-    if not is_folder(folder):
-        return
-    number = len(read_facts(folder).live(with_open=True))
-    if number:
+    facts = facts_of(database)
+    if facts is not None and (live := facts.live(with_open=True)):
         raise DatabaseError(
-            f"{database}: is gone, but {folder} has {number} facts of it",
+            f"{database}: is gone, but {facts.folder} has {len(live)} facts of it",
             f"`{rebuild_command(database)}` makes the database again; to "
-            f"begin with an empty one, {aside(folder)}",
+            f"begin with an empty one, {aside(facts.folder)}",
         )
 
 
@@ -509,20 +478,11 @@ def _end_of_lines(file: RawIOBase) -> int:
     while end > 0:
         start = max(0, end - _TAIL_BYTES)
         file.seek(start)
-        found = (file.read(end - start) or b"").rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = (file.read(end - start) or b"").rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         end = start
     return 0
-
-
-def _flush_directory(directory: Path) -> None:
-    with suppress(OSError):  # Windows opens no directories
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from warehouse.database import empty
-from warehouse.database.facts import KEPT, free_name, refuse_abandoned_facts
+from warehouse.database.facts import ASIDE, free_name, refuse_abandoned_facts
 from warehouse.database.leftovers import NEW, leftovers, remove_abandoned
 from warehouse.database.paths import ANOTHER, file_of, is_database
 from warehouse.database.space import space_error
@@ -95,4 +95,4 @@ def _keep_log(path: Path) -> None:
     """Move the log of a missing database aside: somebody may bring the database back."""
     log = path.with_name(f"{path.name}.wal")
     with suppress(FileNotFoundError):  # there is none, or another process was faster
-        log.rename(free_name(log, KEPT))
+        log.rename(free_name(log, ASIDE))

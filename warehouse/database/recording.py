@@ -18,9 +18,9 @@ import duckdb
 from estimators.registry import ESTIMATORS, get
 from warehouse.database.access import current
 from warehouse.database.facts import (
+    ASIDE,
     CALIBRATION,
     COMMITTED,
-    KEPT,
     MEASUREMENT,
     OPEN,
     REMOVAL,
@@ -29,6 +29,7 @@ from warehouse.database.facts import (
     append_entry,
     append_outcome,
     aside,
+    facts_of,
     flushed_digest,
     folder_of,
     free_name,
@@ -54,8 +55,11 @@ if TYPE_CHECKING:
     from estimators.contract import Estimator
     from warehouse.database.facts import Entry, Facts
 
-PARTS = {STUDY: ("study", "study"), MEASUREMENT: ("reference", "measurement")}
-PARTS[CALIBRATION] = ("profile", "calibration")
+PARTS = {
+    CALIBRATION: ("profile", "calibration"),
+    MEASUREMENT: ("reference", "measurement"),
+    STUDY: ("study", "study"),
+}
 """Kind of a fact -> the column with its name, and its table."""
 
 _FITTED_TO = "calibration_row"
@@ -84,18 +88,12 @@ def attend(connection: DuckDBPyConnection, database: Path) -> None:
     """Compare a database that this process may write to with its folder of facts.
 
     Open entries get their outcome. A database without a folder gets one with the facts that it has:
-    it was copied alone, or an older package made it.
-
-    Raises
-    ------
-    DatabaseError
-        If the folder belongs to another database, has facts that the database lacks, or cannot be
-        written.
+    it was copied alone, or an older package made it. A folder of another database, or with facts
+    that the database lacks, is refused.
     """
-    folder = folder_of(database)
     if _PAUSED.get():
         return
-    facts = read_facts(folder) if is_folder(folder) else None
+    folder, facts = folder_of(database), facts_of(database)
     if facts is not None and (lacking := lacking_facts(connection, database, facts)):
         raise DatabaseError(
             f"{database}: lacks {len(lacking)} facts that {folder} has, such as "
@@ -112,10 +110,7 @@ def attend(connection: DuckDBPyConnection, database: Path) -> None:
 def lacking_facts(connection: DuckDBPyConnection, database: Path, facts: Facts) -> list[Entry]:
     """Return the committed entries of a folder that its database lacks: it is a former state.
 
-    Raises
-    ------
-    DatabaseError
-        If it is the folder of another database.
+    Raises `DatabaseError` if it is the folder of another database.
     """
     name, number, checksum = last_fact(connection)
     same = next((entry for entry in facts.entries if entry.number == number), None)
@@ -161,10 +156,7 @@ def adopt(connection: DuckDBPyConnection, facts: Facts) -> None:
 def record(connection: DuckDBPyConnection, kind: str, name: str) -> None:
     """Append a fact that the running transaction has stored; call it before the commit.
 
-    Raises
-    ------
-    DatabaseError
-        If the folder cannot be written; the transaction must then be rolled back.
+    If the folder cannot be written, a `DatabaseError` rolls the transaction back.
     """
     folder = _folder_for(connection)
     if folder is not None:
@@ -182,11 +174,8 @@ def record_removal(connection: DuckDBPyConnection, kind: str, name: str) -> None
 def settle(connection: DuckDBPyConnection, outcome: str | None) -> None:
     """Append the outcome of the entries of a transaction that has ended.
 
-    Parameters
-    ----------
-    outcome
-        `committed`, `withdrawn`, or None if the commit failed: the database may have it all the
-        same, and the next writer sees whether it has.
+    It is None if the commit failed: the database may have it all the same, and the next writer sees
+    whether it has.
     """
     pending = _PENDING.pop(id(connection), [])
     if outcome is None:
@@ -205,19 +194,14 @@ def write_facts(connection: DuckDBPyConnection, folder: Path) -> None:
     """
     present = _tables(connection)
     number = 0
-    for kind in (CALIBRATION, MEASUREMENT, STUDY):
-        column, table = PARTS[kind]
-        if table not in present:
-            continue
-        found = connection.execute(
-            f"select {column} from {table} group by 1 order by min(created_at), 1"
-        ).fetchall()
-        for (name,) in found:
+    for kind, (column, table) in PARTS.items():
+        query = f"select {column} from {table} group by 1 order by min(created_at), 1"
+        for (name,) in connection.execute(query).fetchall() if table in present else ():
             number += 1
             append_entry(folder, _written(connection, folder, number, kind, name), COMMITTED)
 
 
-def keep_aside(folder: Path) -> Path | None:
+def move_aside(folder: Path) -> Path | None:
     """Rename a folder that does not have the facts of its database; return the new name, if any."""
     if not os.path.lexists(folder):
         return None
@@ -226,10 +210,8 @@ def keep_aside(folder: Path) -> Path | None:
             f"{folder}: is a file, and the facts of the database belong in a folder of this name",
             aside(folder),
         )
-    kept = free_name(folder, KEPT)
     with named_errors(folder):
-        folder.rename(kept)
-    return kept
+        return folder.rename(free_name(folder, ASIDE))
 
 
 def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
@@ -238,9 +220,9 @@ def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
     The database names the new folder before that has its place: a killed process leaves a database
     without a folder, which the next one makes.
     """
-    kept = keep_aside(folder)
-    if kept is not None:
-        current().say(f"{folder}: does not have the facts of the database; kept as {kept.name}")
+    former = move_aside(folder)
+    if former is not None:
+        current().say(f"{folder}: does not have the facts of the database; kept as {former.name}")
     if not _has_facts(connection):
         _NEXT[folder] = 1
         if last_fact(connection)[0]:
@@ -336,20 +318,19 @@ def _study(connection: DuckDBPyConnection, folder: Path, number: int, name: str)
 
 def _inputs(connection: DuckDBPyConnection, estimator: Estimator, relation: str, study: str) -> str:
     """Return a query of the configurations of an evaluated file: problems, choices and layouts."""
-    [found] = [each for each in estimator.relations if each.name == relation]
-    names = [
-        f"{quoted(table)}.{quoted(column)}"
-        for table, columns in (
-            ("problem", ("problem_id", *estimator.problem_columns)),
-            ("cell", estimator.choice_columns),
-            (found.table, found.keys),
-        )
-        for column in columns
-        if column in _columns(connection, table)
-    ]
+    table, keys = next((r.table, r.keys) for r in estimator.relations if r.name == relation)
+    wanted = {
+        "problem": ("problem_id", *estimator.problem_columns),
+        "cell": estimator.choice_columns,
+        table: keys,
+    }
+    names = []
+    for source, columns in wanted.items():
+        present = set(connection.sql(f"from {quoted(source)}").columns)
+        names += [f"{quoted(source)}.{quoted(name)}" for name in columns if name in present]
     return (
         f"select {', '.join(names)} from study_cell inner join cell using (cell_id)"
-        f" inner join problem using (problem_id) inner join {quoted(found.table)} using (cell_id)"
+        f" inner join problem using (problem_id) inner join {quoted(table)} using (cell_id)"
         f" where study = {literal(study)} order by all"
     )
 
@@ -360,19 +341,11 @@ def _records(
     """Return the rows of a name as records, without the name and without missing values."""
     query = f"from {table} where {column} = $name order by all"
     rows = connection.sql(query, params={"name": name})
+    records = (dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall())
     return [
-        {
-            key: value
-            for key, value in zip(rows.columns, row, strict=True)
-            if value is not None and key != column
-        }
-        for row in rows.fetchall()
+        {key: value for key, value in record.items() if value is not None and key != column}
+        for record in records
     ]
-
-
-def _columns(connection: DuckDBPyConnection, table: str) -> set[str]:
-    query = f"select name from pragma_table_info({literal(quoted(table))})"
-    return {name for (name,) in connection.execute(query).fetchall()}
 
 
 def _tables(connection: DuckDBPyConnection) -> set[str]:

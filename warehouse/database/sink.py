@@ -16,8 +16,7 @@ from estimators.registry import all_estimators
 from warehouse.database import derived
 from warehouse.database.facts import COMMITTED, WITHDRAWN
 from warehouse.database.leading import LeadingRows
-from warehouse.database.pieces import given
-from warehouse.database.record_batches import record_batches, schema_of
+from warehouse.database.record_batches import given, record_batches, schema_of
 from warehouse.database.recording import settle
 from warehouse.database.sql_text import quoted
 from warehouse.database.temporary import registered
@@ -210,7 +209,7 @@ def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Ta
                 "mends": ",".join(mend for mend in estimator.mends if mend in cell.mends),
                 "variant": variant_name(cell.mends, estimator.mends),
                 "is_default_variant": cell.mends.issuperset(estimator.mends),
-                "kept": json.dumps(dict(cell.kept), sort_keys=True),
+                "kept": json.dumps(dict(cell.fixed), sort_keys=True),
                 "num_rows": num_rows,
                 "evaluated_at": now,
                 **cell.choices,

@@ -15,8 +15,6 @@ class Summary:
 
     Attributes
     ----------
-    name, title, precedence, mends
-        As there.
     relations
         Names of its relations.
     timed
@@ -31,6 +29,9 @@ class Summary:
     timed: tuple[str, ...]
 
 
+_LISTS = ("mends", "relations", "timed")
+
+
 def summaries() -> list[Summary]:
     """Return a summary of every registered estimator, in order of registration."""
     return _summaries(tuple(registry.ESTIMATORS.items()))
@@ -38,17 +39,10 @@ def summaries() -> list[Summary]:
 
 @lru_cache(maxsize=1)
 def _summaries(registered: tuple[tuple[str, str], ...]) -> list[Summary]:
-    found = cached("estimators", tuple(name for name, _ in registered), _summarized)
+    names = [name for name, _ in registered]
     return [
-        Summary(
-            one["name"],
-            one["title"],
-            one["precedence"],
-            tuple(one["mends"]),
-            tuple(one["relations"]),
-            tuple(one["timed"]),
-        )
-        for one in found
+        Summary(**document | {name: tuple(document[name]) for name in _LISTS})
+        for document in cached("estimators", names, _summarized)
     ]
 
 
@@ -73,13 +67,13 @@ def _summarized() -> list[dict[str, object]]:
     return [
         asdict(
             Summary(
-                each.name,
-                each.title,
-                each.precedence,
-                tuple(each.mends),
-                tuple(relation.name for relation in each.relations),
-                tuple(relation.name for relation in each.relations if relation.keeps_leading),
+                estimator.name,
+                estimator.title,
+                estimator.precedence,
+                tuple(estimator.mends),
+                tuple(relation.name for relation in estimator.relations),
+                tuple(relation.name for relation in estimator.relations if relation.keeps_leading),
             )
         )
-        for each in registry.all_estimators()
+        for estimator in registry.all_estimators()
     ]

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from estimators.columns import COLUMNS, Column
-from warehouse.database.in_force import MARKS
 from warehouse.database.meanings import comment_of
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
@@ -33,7 +32,12 @@ TOP = 20
 end there."""
 
 IS_REPEATED = "is_repeated"
-"""Column of every fact table; `warehouse.database.repeated` keeps it up to date."""
+"""Column of every fact table; `warehouse.database.in_force` keeps it up to date."""
+
+SUPERSEDED = "is_superseded"
+
+MARKS = (SUPERSEDED, "sibling", "num_siblings", "first_sibling", "sibling_record")
+"""Columns of table `cell` that follow from all cells (`warehouse.database.in_force`)."""
 
 CELL_FACTS = ("is_default_variant", "num_layouts", "num_fitting_layouts")
 """Columns of `cell` that follow from its record and its rows. The numbers are of the layouts that

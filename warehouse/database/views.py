@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from estimators.registry import all_estimators
 from warehouse.database import resources
-from warehouse.database.current import (
+from warehouse.database.in_force import (
+    CELL_ORDER,
     CURRENT_CELL,
     FACT_COUNT,
     current_cell_sql,
     current_view_name,
     current_view_sql,
     fact_count_sql,
+    order_sql,
     staging_name,
 )
-from warehouse.database.in_force import CELL_ORDER, order_sql
 from warehouse.database.lineage import Token, names_in, tokens
 from warehouse.database.meanings import OTHER_COLUMNS, argument_meaning, comment_of, role_of
 from warehouse.database.sql_text import is_name, literal, quoted
@@ -185,7 +186,7 @@ def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
     """Return everything that decides which views and macros are created."""
     directory = directory or resources.sql_directory()
     parts = [(view.name, view.comment, view.sql) for view in _generated()]
-    parts += [(_COMMENTS, column.name, column.comment) for column in OTHER_COLUMNS]
+    parts += [(_COMMENTS, column.name, column.comment) for column in OTHER_COLUMNS.values()]
     files = [directory / MACROS, *(p for layer in LAYERS for p in _files(directory / layer))]
     return [*parts, *((p.parent.name, p.name, p.read_text("utf-8")) for p in files if p.exists())]
 

@@ -11,7 +11,7 @@ import polars as pl
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Cell, Columns, Mends, Problem, Scalar
 from estimators.inputs import records
-from warehouse.database.current import EVALUATED
+from warehouse.database.in_force import EVALUATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def cells_of(
             problem=Problem(_scalars(resolved, estimator.problem_columns, first)),
             mends=mends,
             choices=_scalars(resolved, estimator.choice_columns, first),
-            kept={EVALUATED: _digest(columns, relation.keys)},
+            fixed={EVALUATED: _digest(columns, relation.keys)},
             neutral=estimator.neutral_choices,
         )
         cells.append((cell, columns))

@@ -26,13 +26,7 @@ INFERRED_ROWS = 10_000
 
 
 def check_paths(configs: Path, out: Path) -> None:
-    """Refuse files that cannot be read from or written to.
-
-    Raises
-    ------
-    InputError
-        For another suffix, a missing or same file, a directory.
-    """
+    """Refuse files that cannot be read from or written to."""
     _check_suffix(configs)
     _check_suffix(out)
     check_source(configs)
@@ -41,13 +35,7 @@ def check_paths(configs: Path, out: Path) -> None:
 
 
 def check_source(path: Path) -> None:
-    """Refuse a file that cannot be read.
-
-    Raises
-    ------
-    InputError
-        For another suffix, a missing file, a directory.
-    """
+    """Refuse a file that cannot be read."""
     _check_suffix(path)
     try:
         is_missing = not path.exists()
@@ -75,12 +63,6 @@ def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.
     keep_text
         Read all other columns of a CSV as texts, so that ``007`` is written as ``007``; otherwise
         their types are inferred.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, has no header, names a column twice or with a control character,
-        has a line with too few or too many cells, or another separator than commas.
     """
     frame = _read(path, inputs, keep_text=keep_text)
     # first: a needed column with such a name would be reported as missing
@@ -104,13 +86,7 @@ def _read(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFra
 
 
 def write_results(frame: pl.DataFrame, out: Path) -> None:
-    """Write `frame` whole or not at all: a killed process leaves no partial file.
-
-    Raises
-    ------
-    InputError
-        If it cannot be written, or a column has values that no cell of a CSV can hold.
-    """
+    """Write `frame` whole or not at all: a killed process leaves no partial file."""
     is_parquet = out.suffix.lower() == ".parquet"
     nested = [name for name, dtype in frame.schema.items() if has_parts(dtype)]
     if nested and not is_parquet:

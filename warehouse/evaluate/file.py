@@ -76,13 +76,7 @@ class _Batch:
 
 
 def find_relation(estimator: Estimator, name: str | None) -> Relation:
-    """Return the estimator's relation called `name`, by default its first.
-
-    Raises
-    ------
-    RefusedError
-        If it has none of that name.
-    """
+    """Return the estimator's relation called `name`, by default its first."""
     relations = {relation.name: relation for relation in estimator.relations}
     if name is None:
         return estimator.relations[0]
@@ -119,11 +113,6 @@ def evaluate_file(
         Add the interval of the step, where it has one: two evaluations a constant.
     warn
         Called with each remark; refusals are not remarks.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or a row is refused; nothing is written then.
     """
     started = time.perf_counter()
     check_paths(configs, out)
@@ -168,11 +157,6 @@ def evaluate_frame(
         As `evaluate_file` takes them.
     called
         Name of the frame in errors.
-
-    Raises
-    ------
-    InputError
-        If a row is refused and `keep_valid` is not set.
     """
     started = time.perf_counter()
     relation = relation or estimator.relations[0]

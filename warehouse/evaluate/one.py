@@ -64,13 +64,6 @@ def read_pairs(
     ----------
     relation
         The relation whose inputs are accepted; None: those of every relation.
-
-    Raises
-    ------
-    UsageError
-        If a text is not of that form.
-    RefusedError
-        If a key is not an input, is computed, or is given twice; all faults are listed.
     """
     relations = [relation] if relation else estimator.relations
     known = tuple(dict.fromkeys(n for each in relations for n in input_names(estimator, each)))
@@ -130,11 +123,6 @@ def show_configuration(
         Constants that are known, so that they have no range; by default all that are given.
     has_ends
         Whether results have both ends of the step's interval, which takes a hundred evaluations.
-
-    Raises
-    ------
-    RefusedError
-        If it is refused; every reason is listed once.
     """
     resolved = _resolve(estimator, relation, given, catalog, mends)
     known = given if pinned is None else pinned
@@ -163,13 +151,7 @@ def resolve_problem(
     mends: Mends,
     catalog: Catalog,
 ) -> dict[str, Scalar]:
-    """Return the problem of the configuration that `given` describes, without an estimate.
-
-    Raises
-    ------
-    RefusedError
-        As `show_configuration`.
-    """
+    """Return the problem of the configuration that `given` describes, without an estimate."""
     return _problem(_resolve(estimator, relation, given, catalog, mends))
 
 
@@ -197,13 +179,7 @@ def _problem(resolved: Resolved) -> dict[str, Scalar]:
 
 
 def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scalar]:
-    """Return the values that texts hold, in the types of their columns; empty ones are left out.
-
-    Raises
-    ------
-    RefusedError
-        If a column cannot hold a value.
-    """
+    """Return the values that texts hold, in the types of their columns; empty ones are left out."""
     texts = {name: text for name, text in without_grouping(relation, given).items() if text}
     if not texts:
         return {}

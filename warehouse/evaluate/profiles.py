@@ -63,13 +63,7 @@ class Profile:
     reference: str = ""
 
     def added_to(self, catalog: Catalog) -> Catalog:
-        """Return a catalog whose table of constants has the profile's values.
-
-        Raises
-        ------
-        RefusedError
-            If the table no longer has a row that the profile was fitted for.
-        """
+        """Return a catalog whose table of constants has the profile's values."""
         table = catalog.tables.get(_TABLE, {})
         # a constant for all accelerators may be fitted for one
         rows = {key: table.get(key, table.get(key.partition("@")[0])) for key in self.constants}
@@ -150,13 +144,7 @@ def load_profiles(database: Path) -> Profiles:
 
 
 def find_profile(profiles: Profiles, name: str, estimator: Estimator) -> Profile:
-    """Return the profile called `name`.
-
-    Raises
-    ------
-    RefusedError
-        If there is none, or it is another estimator's.
-    """
+    """Return the profile called `name`."""
     known = [DEFAULT, *(p.name for p in profiles.values() if p.estimator == estimator.name)]
     if name not in known:
         hint = f"known: {', '.join(known)}; `warehouse calibrate` makes them"
@@ -180,13 +168,7 @@ class ProfiledCatalog(Catalog):
     named: str = DEFAULT
 
     def under(self, name: str, estimator: Estimator) -> tuple[Catalog, Profile | None]:
-        """Return the catalog of one profile, and the profile; None for the default.
-
-        Raises
-        ------
-        RefusedError
-            If there is no such profile, or it was fitted for a constant that is gone.
-        """
+        """Return the catalog of one profile, and the profile; None for the default."""
         plain = Catalog(self.tables, self.aliases, self.measured)
         if name == DEFAULT:
             return plain, None
@@ -208,11 +190,6 @@ def with_profiles(
         Returns the stored profiles; called only if one is named.
     named
         The profile of rows that name none.
-
-    Raises
-    ------
-    RefusedError
-        If `named` is unknown, or the estimator has no constants.
     """
     if named is not None:
         _check(named, estimator, stored)
@@ -237,11 +214,6 @@ def profiled_catalog(
         The profile of rows that name none.
     defined
         Models and systems that are known as well.
-
-    Raises
-    ------
-    RefusedError
-        If `named` is unknown, or the estimator has no constants.
     """
     known = packaged_catalog() if defined is None else defined.added_to(packaged_catalog())
     return with_profiles(known, lambda: load_profiles(database), estimator, named)
@@ -254,11 +226,6 @@ def catalog_of(catalog: Catalog, name: object, estimator: Estimator) -> Catalog:
     ----------
     name
         The profile; None where rows name none.
-
-    Raises
-    ------
-    RefusedError
-        If the profile is not known.
     """
     if not isinstance(catalog, ProfiledCatalog):
         return catalog
@@ -330,11 +297,6 @@ def cells_of_space(
     ----------
     is_checked
         Whether `check_space` has accepted the space: then few cells are in memory at once.
-
-    Raises
-    ------
-    RefusedError
-        As `Search.cells`; or if a profile is unknown, or has no constant for a system.
     """
     search = estimator.search
     if search is None:
@@ -394,13 +356,7 @@ def _check(name: str, estimator: Estimator, stored: Callable[[], Profiles]) -> N
 def under_profile(
     study: Study, name: str, estimator: Estimator, profiles: Callable[[], Profiles]
 ) -> Study:
-    """Return `study` under a profile where it names none itself, with the profile in its name.
-
-    Raises
-    ------
-    RefusedError
-        If the profile is unknown, or the study's estimator has no constants.
-    """
+    """Return `study` under a profile where it names none itself, with the profile in its name."""
     _check(name, estimator, profiles)
     if name == DEFAULT or all(COLUMN in space for space in study.spaces):
         return study

@@ -13,7 +13,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Cell, Mends, Problem, Scalar
 from estimators.idle import with_idle_layouts
-from warehouse.database.pieces import CHUNK_ROWS, keep_freed_memory, num_rows
+from warehouse.database.record_batches import CHUNK_ROWS, keep_freed_memory, num_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import writing
-from warehouse.database.pieces import BATCH_ROWS
+from warehouse.database.record_batches import BATCH_ROWS, regrouped
 from warehouse.database.sink import DuckDBSink, commit_groups, transaction
 from warehouse.errors import InputError
 from warehouse.lake.folder import Lake
@@ -208,16 +208,11 @@ def _set_aside(lake: Lake, cell: Cell) -> str:
 
 def _batches(lake: Lake, relation: Relation, cells: Sized) -> Iterator[pa.RecordBatch]:
     """Yield the rows of cells in batches as long as those of a sweep."""
-    waiting: list[pa.RecordBatch] = []
-    for cell, _ in cells:
-        for batch in _rows(lake.rows_place(relation.table, cell)):
-            waiting.append(_with_problem(batch, cell))
-            while sum(map(len, waiting)) >= BATCH_ROWS:
-                whole = pa.concat_batches(waiting)
-                yield whole.slice(0, BATCH_ROWS)
-                waiting = [whole.slice(BATCH_ROWS)]
-    if sum(map(len, waiting)):
-        yield pa.concat_batches(waiting)
+    return regrouped(
+        _with_problem(batch, cell)
+        for cell, _ in cells
+        for batch in _rows(lake.rows_place(relation.table, cell))
+    )
 
 
 def _with_problem(batch: pa.RecordBatch, cell: Cell) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ from estimators.contract import variant_name
 from estimators.registry import get
 from warehouse.database.record_batches import schema_of
 from warehouse.errors import InputError, UsageError, WarehouseError
-from warehouse.files import digest_of
+from warehouse.files import digest_of, flush_directory
 from warehouse.lake.names import read_shard
 from warehouse.limits import shown
 from warehouse.processes import has_ended, own_mark
@@ -417,18 +417,9 @@ def complete_or_absent(place: Path) -> Iterator[Path]:
         except FileNotFoundError:
             if not place.exists():
                 raise
-        _flush_folder(place.parent)
+        flush_directory(place.parent)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems have no such call
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
-from warehouse.database.pieces import BATCH_ROWS, searched
-from warehouse.database.record_batches import record_batches, schema_of
+from warehouse.database.record_batches import BATCH_ROWS, record_batches, schema_of, searched
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import COLUMN, DEFAULT
 from warehouse.lake.folder import Lake, complete_or_absent

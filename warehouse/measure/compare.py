@@ -95,17 +95,6 @@ def measure_runs(
         A TOML file of models and systems.
     warn
         Called with the columns that are not read, and where steps seem to be milliseconds.
-
-    Raises
-    ------
-    InputError
-        If anything is refused: every fault is named, and nothing is written.
-    UsageError
-        If the estimator estimates no step of a number of GPUs and a batch.
-    RefusedError
-        If there is no such profile.
-    DatabaseError
-        If the database cannot be opened for writing.
     """
     model = find_estimator(estimator)
     if isinstance(source, Path):

@@ -86,13 +86,7 @@ class Measured:
 
 
 def find_estimator(name: str | None) -> Estimator:
-    """Return the estimator that completes and estimates measured runs, by default `measure`'s.
-
-    Raises
-    ------
-    UsageError
-        If it estimates no step of a number of GPUs and a batch.
-    """
+    """Return the estimator that completes and estimates measured runs, by default `measure`'s."""
     estimator = registry.get(name or registry.default("measure"))
     if not _can_measure(estimator):
         able = [one.name for one in registry.all_estimators() if _can_measure(one)]
@@ -125,11 +119,6 @@ def read_measurements(
         Called with the columns that are not read.
     profiled
         Estimate the runs that name no profile with the constants of this catalog as well.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or anything in it is refused: every fault is named.
     """
     relation = estimator.relations[0]
     mends = frozenset(estimator.mends)

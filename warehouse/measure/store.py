@@ -92,15 +92,7 @@ class DroppedMeasurements:
 
 
 def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
-    """Remove the runs called `name`, and the cells that were evaluated for them alone.
-
-    Raises
-    ------
-    InputError
-        If there are none of that name; nothing is written.
-    DatabaseError
-        If there is no database.
-    """
+    """Remove the runs called `name`, and the cells that were evaluated for them alone."""
     refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size
     with writing(database) as connection, transaction(connection):

@@ -1,4 +1,8 @@
-"""A quantity over two others: coloured cells of a grid, with real accelerators marked on it."""
+"""Days of a run over two properties of a GPU: coloured cells, with real accelerators on them.
+
+Source of the pictures: the sweeps over HBM capacity and bandwidth, and over FLOP rates, of arXiv
+2410.00273.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 
     from altair.typing import ChartType
 
+    from warehouse.plot.theme import Theme
+
 WIDTH, HEIGHT = 620, 420
 FIGURE, LETTER, LINE = 28, 8, 16
 """Pixels around a figure, of a letter of a name, and between the middles of two lines."""
@@ -28,58 +34,99 @@ MOST_WRITTEN = 80
 
 @dataclass(frozen=True)
 class Side:
-    """One axis of a grid.
-
-    Attributes
-    ----------
-    column, title
-        Column of the frame, and title of the axis.
-    unit
-        Base units of one unit of the axis.
-    """
+    """One axis of a grid; `unit` is that of the axis in base units of the column."""
 
     column: str
     title: str
     unit: float
 
 
-def cells(frame: pl.DataFrame, x: Side, y: Side, title: str) -> ChartType:
-    """Return the cells of `training_days` over two columns.
+def hbm_capacity_and_bandwidth(frame: pl.DataFrame, _theme: Theme) -> ChartType:
+    """Return days over the capacity and the bandwidth of memory."""
+    x = Side("hbm_bytes", "Memory capacity (GB)", 1e9)
+    y = Side("hbm_bytes_per_second", "Memory bandwidth (TB/s)", 1e12)
+    finding = (
+        f"{_times(frame, y)} times the bandwidth gains {_speedup(frame, y, x) - 1:.0%} at the "
+        f"least capacity, {_times(frame, x)} times the capacity gains "
+        f"{_speedup(frame, x, y) - 1:.0%} at the least bandwidth"
+    )
+    return _picture(frame, x, y, finding, f"a {frame['accelerator'][0]} with other memory")
 
-    Parameters
-    ----------
-    title
-        Title of the legend.
-    """
-    rows = _edged(_edged(frame, x, "x"), y, "y")
-    widths = [
+
+def flops_and_hbm_capacity(frame: pl.DataFrame, _theme: Theme) -> ChartType:
+    """Return days over the capacity of memory and the rate of arithmetic."""
+    x = Side("hbm_bytes", "Memory capacity (GB); bandwidth grows with it", 1e9)
+    y = Side("matrix_flops_per_second", "Matrix arithmetic (TFLOP/s)", 1e12)
+    most = frame.filter(pl.col(x.column) == pl.col(x.column).max())
+    finding = (
+        f"{_times(frame, y)} times the FLOP/s trains {_speedup(frame, y, x):.2g} times as fast "
+        f"with the least memory, {_speedup(most, y, x):.2g} times with the most"
+    )
+    gains = f"{frame['accelerator'][0]} with other memory and arithmetic"
+    return _picture(frame, x, y, finding, gains)
+
+
+def _times(frame: pl.DataFrame, side: Side) -> str:
+    values = frame[side.column].to_list()
+    return f"{max(values) / min(values):.2g}"
+
+
+def _speedup(frame: pl.DataFrame, along: Side, other: Side) -> float:
+    """Return how much faster the end of a side is than its beginning, at the least of the other."""
+    line = frame.filter(pl.col(other.column) == pl.col(other.column).min()).sort(along.column)
+    days = line["training_days"].to_list()
+    return float(days[0] / days[-1])
+
+
+def _picture(frame: pl.DataFrame, x: Side, y: Side, finding: str, gains: str) -> ChartType:
+    """Return a grid with its title; if it has one row or column, the title has the days."""
+    if frame[x.column].n_unique() == 1 or frame[y.column].n_unique() == 1:
+        days = parts.figure(parts.least(frame["training_days"]), 3)
+        finding = f"The fastest run takes {days} days"
+    first = frame.row(0, named=True)
+    shown = (
+        f"Days of {first['num_gpus']:,} GPUs for "
+        f"{in_words('dataset_tokens', first['dataset_tokens'])} of {first['model']}; {gains}; "
+        f"dots are real accelerators; {parts.estimate_words(frame)}"
+    )
+    grid = cells(frame, x, y)
+    return parts.titled(grid, finding, shown, width=WIDTH, height=HEIGHT, margin=60)
+
+
+def cells(frame: pl.DataFrame, x: Side, y: Side) -> ChartType:
+    """Return the cells of `training_days` over two columns."""
+    rows = _edged(_edged(frame, x, "x"), y, "y").drop("accelerators")
+    x_scale, y_scale = (
         alt.Scale(
             domain=[parts.least(rows[f"{side}_low"]), parts.most(rows[f"{side}_high"])], nice=False
         )
         for side in ("x", "y")
-    ]
-    base = alt.Chart(rows.drop("accelerators", strict=False))
+    )
     limits = contours(rows["training_days"].to_list())
-    marked = marks(frame, x, y)
-    boxes = base.mark_rect().encode(
-        x=alt.X("x_low:Q", scale=widths[0], title=x.title),
-        x2="x_high:Q",
-        y=alt.Y("y_low:Q", scale=widths[1], title=y.title),
-        y2="y_high:Q",
-        color=alt.Color(
-            "training_days:Q",
-            title=title,
-            scale=alt.Scale(type="threshold", domain=limits, range=list(RAMP)),
-            legend=alt.Legend(format=".3~r", gradientLength=HEIGHT - 60),
-        ),
+    accelerators = marks(frame, x, y)
+    color = alt.Color(
+        "training_days:Q",
+        title="Days",
+        scale=alt.Scale(type="threshold", domain=limits, range=list(RAMP)),
+        legend=alt.Legend(format=".3~r", gradientLength=HEIGHT - 60),
+    )
+    boxes = (
+        alt.Chart(rows)
+        .mark_rect()
+        .encode(
+            x=alt.X("x_low:Q", scale=x_scale, title=x.title),
+            x2="x_high:Q",
+            y=alt.Y("y_low:Q", scale=y_scale, title=y.title),
+            y2="y_high:Q",
+            color=color,
+        )
     )
     layers = [boxes]
     if rows.height <= MOST_WRITTEN:
-        layers.append(_figures(rows, limits, marked))
-    if marked:
-        layers += _marked(pl.DataFrame(marked))
-    found: ChartType = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
-    return found
+        layers.append(_figures(rows, limits, accelerators))
+    if accelerators:
+        layers += _dots(pl.DataFrame(accelerators))
+    return alt.layer(*layers)
 
 
 def contours(values: Sequence[float]) -> list[float]:
@@ -90,57 +137,6 @@ def contours(values: Sequence[float]) -> list[float]:
     low, high = min(values), max(values)
     ratio = (high / low) ** (1 / len(RAMP))
     return [float(f"{low * ratio**step:.3g}") for step in range(1, len(RAMP))]
-
-
-def _figures(
-    rows: pl.DataFrame, limits: Sequence[float], marked: Sequence[Mapping[str, Any]]
-) -> alt.Chart:
-    """Return the figure of each cell, except cells that a mark or its name covers."""
-    wide, high = (
-        (parts.most(rows[f"{side}_high"]) - parts.least(rows[f"{side}_low"])) / pixels
-        for side, pixels in (("x", WIDTH), ("y", HEIGHT))
-    )
-    covered = [
-        pl.col("x").is_between(
-            mark["x"] - FIGURE * wide, mark["x"] + (FIGURE + LETTER * len(mark["name"])) * wide
-        )
-        & (pl.col("y") - mark["y"]).abs().lt(LINE * high)
-        for mark in marked
-    ]
-    free = rows.drop("accelerators", strict=False)
-    if covered:
-        free = free.filter(~pl.any_horizontal(covered))
-    found: alt.Chart = (
-        alt.Chart(free)
-        .mark_text(fontSize=12)
-        .encode(
-            x="x:Q",
-            y="y:Q",
-            text=alt.Text("training_days:Q", format=".3~r"),
-            color=alt.condition(
-                f"datum.training_days > {limits[3]}", alt.value("#ffffff"), alt.value("#1a1a1a")
-            ),
-        )
-    )
-    return found
-
-
-def _marked(marked: pl.DataFrame) -> list[alt.Chart]:
-    points = alt.Chart(marked)
-    dot = points.mark_point(
-        size=110, filled=True, fill="#D55E00", stroke="#ffffff", strokeWidth=1.5, opacity=1
-    )
-    word: dict[str, Any] = {"fontWeight": "bold", "align": "left", "dx": 9, "fontSize": 13}
-    halo = points.mark_text(
-        **word, stroke="#ffffff", strokeWidth=4, strokeJoin="round", color="#ffffff"
-    )
-    text = points.mark_text(**word, color="#1a1a1a")
-    placed = {"x": "x:Q", "y": "y:Q"}
-    return [
-        dot.encode(**placed),
-        halo.encode(**placed, text="name:N"),
-        text.encode(**placed, text="name:N"),
-    ]
 
 
 def _edged(frame: pl.DataFrame, side: Side, name: str) -> pl.DataFrame:
@@ -161,27 +157,44 @@ def _edged(frame: pl.DataFrame, side: Side, name: str) -> pl.DataFrame:
     )
 
 
+def _figures(
+    rows: pl.DataFrame, limits: Sequence[float], accelerators: Sequence[Mapping[str, Any]]
+) -> alt.Chart:
+    """Return the figure of each cell, except cells that an accelerator or its name covers."""
+    wide, high = (
+        (parts.most(rows[f"{side}_high"]) - parts.least(rows[f"{side}_low"])) / pixels
+        for side, pixels in (("x", WIDTH), ("y", HEIGHT))
+    )
+    covered = [
+        pl.col("x").is_between(
+            mark["x"] - FIGURE * wide, mark["x"] + (FIGURE + LETTER * len(mark["name"])) * wide
+        )
+        & (pl.col("y") - mark["y"]).abs().lt(LINE * high)
+        for mark in accelerators
+    ]
+    free = rows.filter(~pl.any_horizontal(covered)) if covered else rows
+    color = alt.condition(
+        f"datum.training_days > {limits[3]}", alt.value("#ffffff"), alt.value("#1a1a1a")
+    )
+    figure = alt.Text("training_days:Q", format=".3~r")
+    texts: alt.Chart = (
+        alt.Chart(free).mark_text(fontSize=12).encode(x="x:Q", y="y:Q", text=figure, color=color)
+    )
+    return texts
+
+
+# ---- real accelerators ----
+
+
 def marks(frame: pl.DataFrame, x: Side, y: Side) -> list[dict[str, Any]]:
     """Return the accelerators on a grid; accelerators at almost the same place share a mark."""
+    values = {"hbm_bytes": frame[x.column].to_list(), "rate": frame[y.column].to_list()}
     found: list[dict[str, Any]] = []
-    ends = [
-        (min(frame[side.column].to_list()), max(frame[side.column].to_list())) for side in (x, y)
-    ]
-    known: Sequence[Mapping[str, Any]] = frame["accelerators"][0].to_list()
-    for each in known:
-        place = (each["hbm_bytes"], each["rate"])
-        if not all(low <= at <= high for at, (low, high) in zip(place, ends, strict=True)):
+    for row in frame["accelerators"][0].to_list():
+        if not all(min(side) <= row[name] <= max(side) for name, side in values.items()):
             continue
-        name = _product(each["accelerator"])
-        at = (place[0] / x.unit, place[1] / y.unit)
-        near = next(
-            (
-                one
-                for one in found
-                if all(abs(one[k] / v - 1) < 0.1 for k, v in zip("xy", at, strict=True))
-            ),
-            None,
-        )
+        name, at = _product(row["accelerator"]), (row["hbm_bytes"] / x.unit, row["rate"] / y.unit)
+        near = next((mark for mark in found if _is_near(mark, *at)), None)
         if near is None:
             found.append({"name": name, "x": at[0], "y": at[1]})
         elif name not in near["name"].split(", "):
@@ -189,21 +202,26 @@ def marks(frame: pl.DataFrame, x: Side, y: Side) -> list[dict[str, Any]]:
     return found
 
 
+def _is_near(mark: Mapping[str, float], x: float, y: float) -> bool:
+    return abs(mark["x"] / x - 1) < 0.1 and abs(mark["y"] / y - 1) < 0.1
+
+
 def _product(accelerator: str) -> str:
     """Return a name without its memory, such as H100 PCIe; SXM is the usual form."""
-    words = accelerator.split("(")[0].split()
+    words = accelerator.split("(", maxsplit=1)[0].split()
     return " ".join(word for word in words if word != "SXM" and not word.endswith("GB")) or words[0]
 
 
-def picture(frame: pl.DataFrame, x: Side, y: Side, finding: str, gains: str) -> ChartType:
-    """Return the chart of a grid of days with its title; without a grid the title has the days."""
-    if frame[x.column].n_unique() == 1 or frame[y.column].n_unique() == 1:
-        days = parts.figure(parts.least(frame["training_days"]), 3)
-        finding = f"The fastest run takes {days} days"
-    first = frame.row(0, named=True)
-    tokens = first["dataset_tokens"]
-    shown = (
-        f"Days of {first['num_gpus']:,} GPUs for {in_words('dataset_tokens', tokens)} of "
-        f"{first['model']}; {gains}; dots are real accelerators; {parts.estimate_words(frame)}"
-    )
-    return cells(frame, x, y, "Days").properties(title=parts.headed(finding, shown, WIDTH + 60))
+def _dots(accelerators: pl.DataFrame) -> list[alt.Chart]:
+    base = alt.Chart(accelerators).encode(x="x:Q", y="y:Q")
+    named = base.encode(text="name:N")
+    word: dict[str, Any] = {"fontWeight": "bold", "align": "left", "dx": 9, "fontSize": 13}
+    return [
+        base.mark_point(
+            size=110, filled=True, fill="#D55E00", stroke="#ffffff", strokeWidth=1.5, opacity=1
+        ),
+        named.mark_text(
+            **word, stroke="#ffffff", strokeWidth=4, strokeJoin="round", color="#ffffff"
+        ),
+        named.mark_text(**word, color="#1a1a1a"),
+    ]

@@ -1,4 +1,4 @@
-"""What pictures share: titles, axes of counts, words for figures."""
+"""What pictures share: titles, axes, colours, lines of systems, words for figures."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
-from warehouse.plot.theme import HEADING_SIZE, LABEL_SIZE, WIDTH
+from warehouse.plot.theme import DASHES, HEADING_SIZE, HEIGHT, LABEL_SIZE, SHAPES, WIDTH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
+
+    from altair.typing import ChartType
 
     from warehouse.plot.theme import Theme
 
@@ -40,19 +42,16 @@ STEP_PARTS = {
 }
 """Part of a step -> what people call it, in the order of a stack."""
 
-
 _UNIT = re.compile(r"(\d) (s|h|GB|GB/s|MWh|days|times|million)\b")
 
 
-def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
-    """Return a title with the picture's finding, and a subtitle on how it was made.
+# ---- titles ----
 
-    Parameters
-    ----------
-    finding, shown
-        Title and subtitle; long ones are broken into lines.
-    width
-        Pixels of the picture.
+
+def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
+    """Return a title with a picture's finding, and a subtitle on its content and conditions.
+
+    Long lines are broken at `width` pixels.
     """
     return alt.TitleParams(
         text=_lines(finding, width / (HEADING_SIZE * _LETTER)),
@@ -62,72 +61,76 @@ def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
 
 def _lines(text: str, letters: float) -> list[str]:
     bound = _UNIT.sub("\\1\u00a0\\2", text)  # keep a number and its unit on one line
-    found = textwrap.wrap(
+    lines = textwrap.wrap(
         bound, max(20, int(letters)), break_long_words=False, break_on_hyphens=False
     )
-    return [line.replace("\u00a0", " ") for line in found]
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
-def figure(value: float, digits: int = 2) -> str:
-    """Return a number to `digits` significant digits, with commas between thousands.
+def titled(
+    chart: ChartType,
+    finding: str,
+    shown: str,
+    *,
+    width: int = WIDTH,
+    height: int = HEIGHT,
+    margin: int = 0,
+) -> ChartType:
+    """Return a picture of one panel. Its title is `margin` pixels wider than the panel."""
+    picture: ChartType = chart.properties(
+        title=headed(finding, shown, width + margin), width=width, height=height
+    )
+    return picture
 
-    >>> figure(3.14159), figure(1732.4), figure(0.0421)
-    ('3.1', '1,732', '0.042')
+
+def estimate_words(frame: pl.DataFrame) -> str:
+    """Return the estimator, variant and assumptions of the rows, as the end of a subtitle."""
+    said = f"estimator {frame['estimator'][0]}, {frame['variant'][0]}"
+    assumed = frame["assumptions"][0] if "assumptions" in frame.columns else ""
+    return f"{said}; {assumed}" if assumed else said
+
+
+# ---- axes ----
+
+
+def logarithmic(
+    values: Sequence[float],
+    title: str,
+    *,
+    room: float = 1.1,
+    base: float = 10,
+    ticks: Sequence[float] | None = None,
+    **axis: Any,
+) -> dict[str, Any]:
+    """Return scale and axis from a little below the least value to a little above the greatest.
+
+    Parameters
+    ----------
+    room
+        The factor between the end of the scale and the value.
+    ticks
+        By default round numbers.
     """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    low, high = min(values) / room, max(values) * room
+    ticks = log_ticks(low, high) if ticks is None else ticks
+    return {
+        "scale": alt.Scale(type="log", base=base, domain=[low, high], nice=False),
+        "axis": alt.Axis(title=title, values=ticks, **{"format": ",~r"} | axis),
+    }
 
 
-def longer(ratio: float) -> str:
-    """Return how much longer something takes, as a multiple or, below two, in percent.
-
-    >>> longer(1.034), longer(2.51)
-    ('3% longer', '2.5 times as long')
-    """
-    return f"{figure(ratio)} times as long" if ratio >= 2 else f"{ratio - 1:.0%} longer"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, which takes an s for more than one.
-
-    >>> counted(1, "measured step"), counted(1200, "step")
-    ('1 measured step', '1,200 steps')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def doubling(
+    counts: Sequence[int], title: str, *, ticks: Sequence[int] | None = None, every: int = 1
+) -> dict[str, Any]:
+    """Return scale and axis of counts that double: a tick at every count, or at every n-th."""
+    ticks = sorted(set(counts if ticks is None else ticks))[::every]
+    return logarithmic(counts, title, base=2, ticks=ticks, format=",d", grid=True)
 
 
-def one(frame: pl.DataFrame, column: str) -> str:
-    """Return the one value of a column as text."""
-    return str(frame[column][0])
-
-
-def listed(words: Iterable[object]) -> str:
-    """Return words with commas, and "and" before the last.
-
-    >>> listed(["A100", "H200", "B200"])
-    'A100, H200 and B200'
-    """
-    *first, last = map(str, words)
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def system_of(row: Mapping[str, Any]) -> str:
-    """Return the accelerator of a row with the size of its NVLink domain, if it has one."""
-    domain = f" in NVLink domains of {row['nvlink_size']}" if row["nvlink_size"] else ""
-    return f"{row['accelerator']}{domain}"
-
-
-def hues(names: Sequence[str], theme: Theme) -> alt.Scale:
-    """Return the scale of a category: a colour of the palette for each name, in their order."""
-    return alt.Scale(domain=list(names), range=list(theme.palette[: len(names)]))
-
-
-def counts_axis(values: Sequence[int], title: str, every: int = 1) -> alt.Axis:
-    """Return the axis of counts that double: a plain tick at each of them."""
-    return alt.Axis(title=title, values=sorted(set(values))[::every], format=",d", grid=True)
+def change_axis(title: str, **given: Any) -> alt.Axis:
+    """Return the axis of a relative change: signed percentages, and a plain 0%."""
+    label = "datum.value == 0 ? '0%' : format(datum.value, '+.1~%')"
+    return alt.Axis(title=title, labelExpr=label, grid=True, **given)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -143,17 +146,11 @@ def log_ticks(low: float, high: float) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     ticks: list[float] = []
     for steps in _STEPS[0 if last - first > 3 else 1 :]:
-        found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-        ticks = [tick for tick in found if low * 0.999 <= tick <= high * 1.001]
+        near = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+        ticks = [tick for tick in near if low * 0.999 <= tick <= high * 1.001]
         if len(ticks) > 2:
             break
     return ticks[:: math.ceil(len(ticks) / MOST_TICKS) or 1] or sorted({low, high})
-
-
-def change_axis(title: str, **given: Any) -> alt.Axis:
-    """Return the axis of a relative change: signed percentages, and a plain 0%."""
-    label = "datum.value == 0 ? '0%' : format(datum.value, '+.1~%')"
-    return alt.Axis(title=title, labelExpr=label, grid=True, **given)
 
 
 def apart(values: Sequence[float], ratio: float = 1.4) -> list[float]:
@@ -162,39 +159,114 @@ def apart(values: Sequence[float], ratio: float = 1.4) -> list[float]:
     >>> apart([5, 10, 12.5, 25])
     [5, 10, 25]
     """
-    kept: list[float] = []
+    ticks: list[float] = []
     for value in values:
-        if not kept or value >= kept[-1] * ratio:
-            kept.append(value)
-    return kept
+        if not ticks or value >= ticks[-1] * ratio:
+            ticks.append(value)
+    return ticks
 
 
-def log_scale(low: float, high: float, room: float = 1.1, base: float = 10) -> alt.Scale:
-    """Return a logarithmic scale from a little below the least to a little above the most."""
-    return alt.Scale(type="log", base=base, domain=[low / room, high * room], nice=False)
+# ---- colours, shapes and lines ----
 
 
-def estimate_words(frame: pl.DataFrame) -> str:
-    """Return the estimator, variant and assumptions of the rows, as the end of a subtitle."""
-    said = f"estimator {frame['estimator'][0]}, {frame['variant'][0]}"
-    assumed = frame["assumptions"][0] if "assumptions" in frame.columns else ""
-    return f"{said}; {assumed}" if assumed else said
+def colours(column: str, names: Sequence[str], theme: Theme, **given: Any) -> alt.Color:
+    """Return a colour of the palette for each name of a category, in their order."""
+    scale = alt.Scale(domain=list(names), range=list(theme.palette[: len(names)]))
+    return alt.Color(f"{column}:N", scale=scale, **given)
 
 
-def note(
-    row: pl.DataFrame, x: alt.X, y: alt.Y, text: str, theme: Theme, dx: int = 0, dy: int = 0
-) -> alt.Chart:
-    """Return faint words that end `dx`, `dy` pixels from the one point of a frame."""
-    mark = alt.Chart(row).mark_text(align="right", dx=dx, dy=dy, color=theme.faint, text=text)
-    found: alt.Chart = mark.encode(x=x, y=y)
-    return found
+def shapes(column: str, names: Sequence[str], **given: Any) -> alt.Shape:
+    """Return a shape for each name of a category; they repeat where there are more names."""
+    scale = alt.Scale(domain=list(names), range=_repeated(SHAPES, len(names)))
+    return alt.Shape(f"{column}:N", scale=scale, **given)
 
 
-def level(at: float, scale: alt.Scale, axis: alt.Axis) -> alt.Chart:
+def _repeated(values: Sequence[Any], count: int) -> list[Any]:
+    return [values[n % len(values)] for n in range(count)]
+
+
+def coloured_counts(
+    frame: pl.DataFrame, column: str, title: str, theme: Theme, few: int = 0
+) -> tuple[pl.DataFrame, alt.Color]:
+    """Return the rows with a count as text, in a column named like the legend, and its colours.
+
+    They are those of the palette for up to `few` counts, else from light to dark.
+    """
+    counts = sorted(set(frame[column].to_list()))
+    names = [f"{count:,}" for count in counts]
+    name = title.lower()
+    texts = pl.col(column).replace_strict(dict(zip(counts, names, strict=True))).alias(name)
+    palette = theme.palette[: len(names)] if len(names) <= few else theme.ramp(len(names))
+    scale = alt.Scale(domain=names, range=list(palette))
+    return frame.with_columns(texts), alt.Color(f"{name}:N", scale=scale, title=title)
+
+
+def lines_of_domains(
+    frame: pl.DataFrame, x: alt.X, y: alt.Y, color: alt.Color, *, has_dashes: bool = True
+) -> list[alt.Chart]:
+    """Return lines with points; each of several NVLink domains has its dashes and shape."""
+    names = [str(size) for size in sorted(set(frame["nvlink_size"].drop_nulls().to_list()))]
+    rows = frame.with_columns(domain=pl.col("nvlink_size").cast(pl.String))
+    base = alt.Chart(rows).encode(x=x, y=y, color=color)
+    if len(names) < 2 or not has_dashes:
+        return [base.mark_line(point=True)]
+    # with an explicit domain, as for shapes, Vega-Lite would hide both legends
+    dashes = alt.Scale(range=_repeated([list(dash) for dash in DASHES], len(names)))
+    legend = alt.Legend(title="NVLink domain")
+    return [
+        base.mark_line().encode(
+            strokeDash=alt.StrokeDash("domain:N", sort=names, scale=dashes, legend=None)
+        ),
+        base.mark_point(opacity=1).encode(shape=shapes("domain", names, legend=legend)),
+    ]
+
+
+def level(value: float, scale: alt.Scale, axis: alt.Axis) -> alt.Chart:
     """Return a dotted line across the picture at a value of its vertical axis."""
-    mark = alt.Chart(pl.DataFrame({"level": [at]})).mark_rule(strokeDash=[2, 4], strokeWidth=1.3)
-    found: alt.Chart = mark.encode(y=alt.Y("level:Q", scale=scale, axis=axis))
-    return found
+    mark = alt.Chart(pl.DataFrame({"level": [value]})).mark_rule(strokeDash=[2, 4], strokeWidth=1.3)
+    line: alt.Chart = mark.encode(y=alt.Y("level:Q", scale=scale, axis=axis))
+    return line
+
+
+# ---- figures ----
+
+
+def figure(value: float, digits: int = 2) -> str:
+    """Return a number to `digits` significant digits, with commas between thousands.
+
+    >>> figure(3.14159), figure(1732.4), figure(0.0421)
+    ('3.1', '1,732', '0.042')
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which takes an s for more than one.
+
+    >>> counted(1, "measured step"), counted(1200, "step")
+    ('1 measured step', '1,200 steps')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(words: Iterable[object]) -> str:
+    """Return words with commas, and "and" before the last.
+
+    >>> listed(["A100", "H200", "B200"])
+    'A100, H200 and B200'
+    """
+    *first, last = map(str, words)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def span(values: pl.Series, form: str) -> str:
+    """Return the least and the greatest number of a column, or the one that they both are."""
+    low, high = f"{least(values):{form}}", f"{most(values):{form}}"
+    return low if low == high else f"{low} to {high}"
 
 
 def numbers(values: pl.Series) -> list[float]:

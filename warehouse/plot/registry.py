@@ -1,11 +1,14 @@
-"""The pictures: name, summary, and commands that store the rows. Each is imported when drawn."""
+"""The pictures: each has a name, a summary, a query and commands that store its rows.
+
+Nothing here imports Altair: `warehouse plot` lists the pictures without the extra `plots`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from estimators import registry
 from estimators.names import did_you_mean, joined_hint
@@ -13,7 +16,7 @@ from warehouse.errors import UsageError
 from warehouse.plot.query import parameters_of, query_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import polars as pl
     from altair.typing import ChartType
@@ -39,9 +42,9 @@ class Plot:
     Attributes
     ----------
     name
-        Its name, also that of its module and of its query in sql/plots.
-    summary
-        What it shows, in a line.
+        Its name, also that of its query in sql/plots and of the function that draws it.
+    subject
+        The module with that function. A function called NAME_rows changes the query's rows first.
     filled_by
         Commands that store what it shows.
     single
@@ -52,6 +55,7 @@ class Plot:
     """
 
     name: str
+    subject: str
     summary: str
     filled_by: tuple[str, ...]
     single: tuple[str, ...] = PROBLEM
@@ -67,174 +71,190 @@ class Plot:
         """The parameters of the query."""
         return parameters_of(self.sql)
 
-    def chart(self, frame: pl.DataFrame, theme: Theme) -> ChartType:
-        """Return the chart of the rows of the query, with its title."""
-        made = import_module(f"warehouse.plot.{self.name}").chart
-        return cast("Callable[[pl.DataFrame, Theme], ChartType]", made)(frame, theme)
-
     def completed(self, frame: pl.DataFrame, connection: DuckDBPyConnection) -> pl.DataFrame:
-        """Return the rows with values that no query has, by function `completed` of its module."""
-        module = import_module(f"warehouse.plot.{self.name}")
-        if not hasattr(module, "completed"):
-            return frame
-        made = cast("Callable[[pl.DataFrame, DuckDBPyConnection], pl.DataFrame]", module.completed)
-        return made(frame, connection)
+        """Return the rows that are drawn: those of the query, or values that no query has."""
+        complete = getattr(
+            import_module(f"warehouse.plot.{self.subject}"), f"{self.name}_rows", None
+        )
+        rows: pl.DataFrame = complete(frame, connection) if complete else frame
+        return rows
+
+    def chart(self, frame: pl.DataFrame, theme: Theme) -> ChartType:
+        """Return the chart of the rows, with its title."""
+        module = import_module(f"warehouse.plot.{self.subject}")
+        chart: ChartType = getattr(module, self.name)(frame, theme)
+        return chart
 
 
 _GRID = ("warehouse sweep gpt3_1T_1d", "warehouse sweep paper_grid")
-
-_POINTS = ("study", *PROBLEM, "accelerator", "nvlink_size", "num_gpus")
-
-_ESTIMATE = ("estimator", "variant")
 _PUBLISHED = ("warehouse quickstart --small", "warehouse sweep training_step_published")
 
-PLOTS: dict[str, Plot] = {
-    plot.name: plot
-    for plot in (
-        Plot(
-            "training_days",
-            "Days of a run over the number of GPUs, for every system.",
-            _GRID,
-            single=ASSUMED,
-            defaults={"tokens": 1e12},
-        ),
-        Plot(
-            "throughput_per_gpu",
-            "Throughput of a GPU as GPUs are added, relative to the fewest.",
-            _GRID,
-            single=ASSUMED,
-        ),
-        Plot(
-            "best_layouts",
-            "Degrees, memory and parts of the step of the best layout on each number of GPUs.",
-            _GRID,
-            single=(*ASSUMED, "accelerator", "nvlink_size"),
-        ),
-        Plot(
-            "strategies",
-            "Speed of 2D tensor and context parallelism relative to 1D.",
-            ("warehouse sweep paper_grid",),
-            single=ASSUMED,
-        ),
-        Plot(
-            "configurations",
-            "Configurations that trade pipeline stages for replicas, with the parts of their step.",
-            _GRID,
-            single=(*ASSUMED, "accelerator", "nvlink_size", "num_gpus", "strategy"),
-        ),
-        Plot(
-            "hbm_capacity_and_bandwidth",
-            "Days of a run over the capacity and the bandwidth of memory.",
-            ("warehouse sweep hbm_bandwidth_capacity",),
-            single=_POINTS,
-            defaults={"tokens": 1e12},
-        ),
-        Plot(
-            "flops_and_hbm_capacity",
-            "Days of a run over the capacity of memory and the rate of arithmetic.",
-            ("warehouse sweep flops_capacity_bandwidth",),
-            single=_POINTS,
-            defaults={"tokens": 1e12},
-        ),
-        Plot(
-            "nvlink_domain",
-            "Speed over the number of GPUs in one NVLink domain.",
-            ("warehouse sweep nvlink_size",),
-            single=("study", *PROBLEM, "accelerator"),
-        ),
-        Plot(
-            "network_bandwidth",
-            "Speed over the bandwidth of the network between NVLink domains.",
-            ("warehouse sweep network_bandwidth",),
-            single=("study", *PROBLEM, "accelerator"),
-        ),
-        Plot(
-            "accuracy",
-            "Errors of predicted steps by group of measurements, with their intervals.",
-            _PUBLISHED,
-            single=_ESTIMATE,
-        ),
-        Plot(
-            "measured_rates",
-            "Measured against predicted FLOP/s of published steps.",
-            _PUBLISHED,
-            single=_ESTIMATE,
-        ),
-        Plot(
-            "published_parts",
-            "Parts of the predicted steps of published measurements.",
-            _PUBLISHED,
-            single=_ESTIMATE,
-        ),
-        Plot(
-            "layout_rank",
-            "Where published layouts lie among all layouts of their problem.",
-            ("warehouse sweep megatron",),
-            single=_ESTIMATE,
-        ),
-        Plot(
-            "pareto",
-            "The least memory for each step time, on each number of GPUs.",
-            _GRID,
-            single=(*ASSUMED, "accelerator", "nvlink_size"),
-        ),
-        Plot(
-            "cost",
-            "Dollars of a run by system and kind of price, and its carbon by grid.",
-            _GRID,
-            single=("assumptions", "estimator", "variant", "model", "seq_len"),
-            defaults={"tokens": 1e12, "num_gpus": None},
-        ),
-        Plot(
-            "bandwidth_between_clusters",
-            "Time that a run loses at each bandwidth between its clusters.",
-            ("warehouse sweep dataflow_bandwidth",),
-            single=_ESTIMATE,
-        ),
-        Plot(
-            "sites",
-            "GPUs of a run on several sites, dollars lost to waiting, and latency.",
-            ("warehouse sweep cluster_notebook",),
-            single=("estimator", "variant", "dataset_tokens", "parameters"),
-        ),
-        Plot(
-            "roofline_of_step",
-            "Operations of one step: their rate over FLOPs a byte.",
-            ("warehouse operations --best --model gpt3_1T --num-gpus 4096 --into-db",),
-            single=(*PROBLEM, "accelerator", "nvlink_size", "num_gpus", "cell_id"),
-        ),
-        Plot(
-            "tornado",
-            "Constants that a best layout's step depends on most, over their ranges.",
-            ("warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128",),
-            single=(*ASSUMED, "accelerator", "num_gpus", "problem_id"),
-            defaults={"estimator": registry.default("explain")},
-        ),
-        Plot(
-            "errata",
-            "Change of the best step times by each mend of a published formula.",
-            ("warehouse sweep errata",),
-            single=("estimator",),
-        ),
-        Plot(
-            "kernels",
-            "Share of the peak that measured matrix products reach, by their smallest dimension.",
-            ("warehouse init",),
-            single=(),
-        ),
-    )
-}
+_SYSTEM = ("accelerator", "nvlink_size")
+_POINTS = ("study", *PROBLEM, *_SYSTEM, "num_gpus")
+_ESTIMATE = ("estimator", "variant")
+_TOKENS = {"tokens": 1e12}
+
+_PLOTS = (
+    Plot(
+        "training_days",
+        "systems",
+        "Days of a run over the number of GPUs, for every system.",
+        _GRID,
+        ASSUMED,
+        _TOKENS,
+    ),
+    Plot(
+        "throughput_per_gpu",
+        "systems",
+        "Throughput of a GPU as GPUs are added, relative to the fewest.",
+        _GRID,
+        ASSUMED,
+    ),
+    Plot(
+        "best_layouts",
+        "layouts",
+        "Degrees, memory and parts of the step of the best layout on each number of GPUs.",
+        _GRID,
+        (*ASSUMED, *_SYSTEM),
+    ),
+    Plot(
+        "strategies",
+        "systems",
+        "Speed of 2D tensor and context parallelism relative to 1D.",
+        ("warehouse sweep paper_grid",),
+        ASSUMED,
+    ),
+    Plot(
+        "configurations",
+        "layouts",
+        "Configurations that trade pipeline stages for replicas, with the parts of their step.",
+        _GRID,
+        (*ASSUMED, *_SYSTEM, "num_gpus", "strategy"),
+    ),
+    Plot(
+        "hbm_capacity_and_bandwidth",
+        "grid",
+        "Days of a run over the capacity and the bandwidth of memory.",
+        ("warehouse sweep hbm_bandwidth_capacity",),
+        _POINTS,
+        _TOKENS,
+    ),
+    Plot(
+        "flops_and_hbm_capacity",
+        "grid",
+        "Days of a run over the capacity of memory and the rate of arithmetic.",
+        ("warehouse sweep flops_capacity_bandwidth",),
+        _POINTS,
+        _TOKENS,
+    ),
+    Plot(
+        "nvlink_domain",
+        "networks",
+        "Speed over the number of GPUs in one NVLink domain.",
+        ("warehouse sweep nvlink_size",),
+        ("study", *PROBLEM, "accelerator"),
+    ),
+    Plot(
+        "network_bandwidth",
+        "networks",
+        "Speed over the bandwidth of the network between NVLink domains.",
+        ("warehouse sweep network_bandwidth",),
+        ("study", *PROBLEM, "accelerator"),
+    ),
+    Plot(
+        "accuracy",
+        "accuracy",
+        "Errors of predicted steps by group of measurements, with their intervals.",
+        _PUBLISHED,
+        _ESTIMATE,
+    ),
+    Plot(
+        "measured_rates",
+        "accuracy",
+        "Measured against predicted FLOP/s of published steps.",
+        _PUBLISHED,
+        _ESTIMATE,
+    ),
+    Plot(
+        "published_parts",
+        "accuracy",
+        "Parts of the predicted steps of published measurements.",
+        _PUBLISHED,
+        _ESTIMATE,
+    ),
+    Plot(
+        "layout_rank",
+        "accuracy",
+        "Where published layouts lie among all layouts of their problem.",
+        ("warehouse sweep megatron",),
+        _ESTIMATE,
+    ),
+    Plot(
+        "pareto",
+        "layouts",
+        "The least memory for each step time, on each number of GPUs.",
+        _GRID,
+        (*ASSUMED, *_SYSTEM),
+    ),
+    Plot(
+        "cost",
+        "money",
+        "Dollars of a run by system and kind of price, and its carbon by grid.",
+        _GRID,
+        ("assumptions", "estimator", "variant", "model", "seq_len"),
+        {**_TOKENS, "num_gpus": None},
+    ),
+    Plot(
+        "bandwidth_between_clusters",
+        "networks",
+        "Time that a run loses at each bandwidth between its clusters.",
+        ("warehouse sweep dataflow_bandwidth",),
+        _ESTIMATE,
+    ),
+    Plot(
+        "sites",
+        "networks",
+        "GPUs of a run on several sites, dollars lost to waiting, and latency.",
+        ("warehouse sweep cluster_notebook",),
+        (*_ESTIMATE, "dataset_tokens", "parameters"),
+    ),
+    Plot(
+        "roofline_of_step",
+        "kernels",
+        "Operations of one step: their rate over FLOPs a byte.",
+        ("warehouse operations --best --model gpt3_1T --num-gpus 4096 --into-db",),
+        (*PROBLEM, *_SYSTEM, "num_gpus", "cell_id"),
+    ),
+    Plot(
+        "tornado",
+        "constants",
+        "Constants that a best layout's step depends on most, over their ranges.",
+        ("warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128",),
+        (*ASSUMED, "accelerator", "num_gpus", "problem_id"),
+        {"estimator": registry.default("explain")},
+    ),
+    Plot(
+        "errata",
+        "constants",
+        "Change of the best step times by each mend of a published formula.",
+        ("warehouse sweep errata",),
+        ("estimator",),
+    ),
+    Plot(
+        "kernels",
+        "kernels",
+        "Share of the peak that measured matrix products reach, by their smallest dimension.",
+        ("warehouse init",),
+        (),
+    ),
+)
+
+PLOTS: dict[str, Plot] = {plot.name: plot for plot in _PLOTS}
 """Every picture by its name, in the order of the list."""
 
 
 def plot_named(name: str) -> Plot:
-    """Return a picture by its name; hyphens count as underscores.
-
-    Raises
-    ------
-    UsageError
-        If there is none of that name.
-    """
+    """Return a picture by its name; hyphens count as underscores. Raise `UsageError` if unknown."""
     folded = name.lower().replace("-", "_")
     if folded in PLOTS:
         return PLOTS[folded]

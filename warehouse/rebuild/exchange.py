@@ -15,11 +15,9 @@ import polars as pl
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.facts import (
     CALIBRATION,
-    COMMITTED,
     STUDY,
     begin_folder,
-    folder_of,
-    is_folder,
+    facts_of,
     read_facts,
 )
 from warehouse.database.recording import is_intact, lacking_facts, settle_by, write_facts
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
 _PROBLEMS = ("problem_id", "profiled_problem_id")
 
-_RECORDED = ("created_at", "study_file", "measurement_file", "estimator_version", *_PROBLEMS)
+_ORIGINS = ("created_at", "study_file", "measurement_file", "estimator_version", *_PROBLEMS)
 """Keys with time and origin, and what follows from configurations: facts that differ only in these
 are equal."""
 
@@ -51,32 +49,23 @@ group by study, study.num_cells having count(cell.cell_id) < study.num_cells"""
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The outcome: facts in force, and bytes of the folder."""
+    """The numbers of the facts in force, and of the bytes of the folder."""
 
     num_facts: int
     num_bytes: int
 
 
 def export_facts(database: Path, folder: Path) -> ExportReport:
-    """Copy the facts of a database to a new folder, whole or not at all.
-
-    Raises
-    ------
-    InputError
-        If `folder` exists already or cannot be written.
-    DatabaseError
-        If the database is missing, locked or damaged.
-    """
+    """Copy the facts of a database to a new folder, whole or not at all."""
     _refuse_folder(folder)
     remove_abandoned(folder)
     new = partial_path(folder)
     with open_for_read(database) as connection:  # which keeps writers out
-        source = folder_of(database)
-        facts = read_facts(source).with_inputs() if is_folder(source) else None
+        facts = facts_of(database)
         if facts is not None:
             lacking_facts(connection, database, facts)  # refuses the folder of another database
         try:
-            if facts is not None and is_intact(connection, facts):
+            if facts is not None and is_intact(connection, facts.with_inputs()):
                 shutil.copytree(facts.folder, new)
                 settle_by(connection, read_facts(new))
             else:
@@ -111,7 +100,7 @@ def _refuse_folder(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """The outcome: what was stored, and the number of facts that the database had before."""
+    """What was stored, and the number of facts that the database had before."""
 
     replayed: Replayed
     num_known: int
@@ -121,19 +110,13 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
     """Store the facts of a folder that a database lacks, and evaluate what follows from them.
 
     Each fact is stored whole or not at all. After an interruption the same call stores the others.
-
-    Parameters
-    ----------
-    folder
-        A copy of a folder of facts, or one that an older package exported with all its rows.
+    The folder is a copy of a folder of facts, or one that an older package exported with all rows.
 
     Raises
     ------
     InputError
         If it is not such a folder or is damaged, or if the database has another fact of the same
         name; nothing is stored then.
-    DatabaseError
-        If the database is locked or damaged.
     """
     with _facts_in(folder) as facts:
         if facts.damage:
@@ -144,8 +127,7 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
                 facts.inputs_of(entry)  # refuses a damaged file before anything is stored
         with open_for_write(database) as connection:
             unfinished = {study for (study,) in connection.execute(_UNFINISHED).fetchall()}
-        own = folder_of(database)
-        stored = read_facts(own) if is_folder(own) else replace(facts, entries=())
+        stored = facts_of(database) or replace(facts, entries=())
         known = {entry.subject: entry for entry in stored.live()}
         _refuse_others(folder, facts, given, stored, known)
         new = [
@@ -154,17 +136,12 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
             if entry.subject not in known or (entry.kind == STUDY and entry.name in unfinished)
         ]
         # a study may name a profile that was replaced or dropped since
-        needed = [
+        needed = tuple(
             entry
             for entry in facts.entries
-            if entry in new
-            or (
-                entry.outcome == COMMITTED
-                and entry.subject[0] == CALIBRATION
-                and entry.subject not in known
-            )
-        ]
-        done = replay(database, replace(facts, entries=tuple(needed)), new, sweep)
+            if entry in new or (entry.subject[0] == CALIBRATION and entry.subject not in known)
+        )
+        done = replay(database, replace(facts, entries=needed), new, sweep)
     return ImportReport(done, len(given) - len(new))
 
 
@@ -189,14 +166,14 @@ def _refuse_others(
     stored: Facts,
     known: Mapping[tuple[str, str], Entry],
 ) -> None:
+    def is_same(present: Entry, entry: Entry) -> bool:
+        same = _without_origins(present.content) == _without_origins(entry.content)
+        return same and _same_inputs(stored, present, facts, entry)
+
     others = [
         f"{entry.kind} {entry.name!r}"
         for entry in given
-        if (own := known.get(entry.subject)) is not None
-        and (
-            _plain(own.content) != _plain(entry.content)
-            or (entry.kind == STUDY and not _same_inputs(stored, own, facts, entry))
-        )
+        if entry.subject in known and not is_same(known[entry.subject], entry)
     ]
     if others:
         raise InputError(
@@ -205,21 +182,19 @@ def _refuse_others(
         )
 
 
-def _plain(content: Any) -> Any:
-    """Return a fact without times and origins."""
+def _without_origins(content: Any) -> Any:
     if isinstance(content, dict):
-        return {key: _plain(each) for key, each in content.items() if key not in _RECORDED}
-    return [_plain(each) for each in content] if isinstance(content, list) else content
+        values = content.items()
+        return {key: _without_origins(value) for key, value in values if key not in _ORIGINS}
+    return list(map(_without_origins, content)) if isinstance(content, list) else content
 
 
-def _same_inputs(stored: Facts, own: Entry, facts: Facts, entry: Entry) -> bool:
-    if own.inputs == entry.inputs:
+def _same_inputs(stored: Facts, present: Entry, facts: Facts, entry: Entry) -> bool:
+    if present.inputs == entry.inputs:
         return True
-    if own.inputs is None or entry.inputs is None:
+    if present.inputs is None or entry.inputs is None:
         return False
-    one, other = (
-        pl.read_parquet(each.inputs_of(of), glob=False)
-        for each, of in ((stored, own), (facts, entry))
-    )
-    shared = sorted((set(one.columns) & set(other.columns)) - set(_PROBLEMS))
-    return one.select(shared).sort(shared).equals(other.select(shared).sort(shared))
+    before = pl.read_parquet(stored.inputs_of(present), glob=False)
+    after = pl.read_parquet(facts.inputs_of(entry), glob=False)
+    shared = sorted((set(before.columns) & set(after.columns)) - set(_PROBLEMS))
+    return before.select(shared).sort(shared).equals(after.select(shared).sort(shared))

@@ -28,13 +28,7 @@ _PATTERN = "*?["
 
 @contextmanager
 def opened(folder: Path) -> Iterator[DuckDBPyConnection]:
-    """Yield a database in memory with the tables of a folder.
-
-    Raises
-    ------
-    InputError
-        If the folder is not of this format or is damaged.
-    """
+    """Yield a database in memory with the tables of a folder, or refuse a damaged one."""
     if any(sign in str(folder) for sign in _PATTERN):
         raise InputError(
             f"{folder}: DuckDB would read {' '.join(_PATTERN)} in the path as a pattern",
@@ -65,23 +59,23 @@ def opened(folder: Path) -> Iterator[DuckDBPyConnection]:
 
 def _checked_files(folder: Path) -> list[Path]:
     """Return the files of a folder; each has the size and the hash that the manifest states."""
-    place = folder / MANIFEST
+    manifest = folder / MANIFEST
     try:
-        document: Any = json.loads(place.read_text(encoding="utf-8"))
+        document: Any = json.loads(manifest.read_text(encoding="utf-8"))
         if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise InputError(f'{place}: `format` is not "{FORMAT}"', "name a folder of facts")
+            raise InputError(f'{manifest}: `format` is not "{FORMAT}"', "name a folder of facts")
         if document.get("format_version") != 1:
-            raise InputError(f"{place}: `format_version` is not 1", "upgrade the package")
+            raise InputError(f"{manifest}: `format_version` is not 1", "upgrade the package")
         files = []
         for name, stated in document["files"].items():
             inner, path = PurePosixPath(name), folder / name
             if inner.is_absolute() or ".." in inner.parts or inner.suffix != ".parquet":
-                raise InputError(f"{place}: {name!r} is not in the folder", _AGAIN)
+                raise InputError(f"{manifest}: {name!r} is not in the folder", _AGAIN)
             if digest_of(path) != stated["sha256"]:
                 raise InputError(f"{path}: its bytes are not those that were written", _AGAIN)
             files.append(path)
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}", _AGAIN) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{place}: cannot be read: {error}", _AGAIN) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InputError(f"{manifest}: cannot be read: {error}", _AGAIN) from None
     return files

@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 
@@ -68,21 +68,9 @@ class _Object(NamedTuple):
     sql: str
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """Its quoted schema and name."""
         return f"{quoted(self.schema)}.{quoted(self.name)}"
-
-    @property
-    def is_of_package(self) -> bool:
-        """Whether it seems to be a table of this package."""
-        return self.kind == "table" and self.schema == "main" and _OURS in (self.comment or "")
-
-    @property
-    def places(self) -> list[str]:
-        """The ways in which DuckDB writes its schema and name."""
-        schemas = [f"{self.schema}.", f"{quoted(self.schema)}."]
-        schemas += [""] if self.schema == "main" else []
-        return [schema + name for schema in schemas for name in (self.name, quoted(self.name))]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.schema}.{self.name}"
@@ -93,40 +81,37 @@ def copy_own_objects(
 ) -> tuple[list[str], list[str]]:
     """Copy tables, views and macros that are not of this package to another database.
 
-    Returns
-    -------
-    tuple[list[str], list[str]]
-        The objects that were copied, and the others with the reasons.
+    Returns the objects that were copied, and the others with the reasons.
     """
     ours = _names_of_package(connection, former, new)
-    found = _rows(connection, _OBJECTS, former)
-    own = [_Object(*row[:-1]) for row in found if row[1] != "main" or row[2] not in ours]
-    gone = [f"{each} of a former version" for each in own if each.is_of_package]
-    own = [each for each in own if not each.is_of_package]
-    macros = any(each.kind == "macro" for each in own)
-    statements = _macro_statements(connection, former) if macros else {}
+    objects, gone = [], []
+    for *row, _ in connection.execute(_OBJECTS, {"former": former}).fetchall():
+        thing = _Object(*row)
+        if thing.schema == "main" and thing.kind == "table" and _OURS in (thing.comment or ""):
+            gone += [] if thing.name in ours else [f"{thing} of a former version"]
+        elif thing.schema != "main" or thing.name not in ours:
+            objects.append(thing)
+    has_macros = any(thing.kind == "macro" for thing in objects)
+    statements = _macro_statements(connection, former) if has_macros else {}
     copied: list[str] = []
     reasons: dict[_Object, str] = {}
     connection.execute(f"use {quoted(new)}")
     try:
-        while own:  # an object may need another: once more, as long as some were made
+        while objects:  # an object may need another: once more, as long as some were made
             reasons = {}
-            for each in own:
-                if reason := _refusal(connection, each, former, statements):
-                    reasons[each] = reason
+            for thing in objects:
+                if reason := _refusal(connection, thing, former, statements):
+                    reasons[thing] = reason
                 else:
-                    copied.append(str(each))
-            if len(reasons) == len(own):
+                    copied.append(str(thing))
+            if len(reasons) == len(objects):
                 break
-            own = list(reasons)
+            objects = list(reasons)
     finally:
         connection.execute(f"use {quoted(former)}")
-    gone += [f"{name}, which is not copied" for (name,) in _rows(connection, _NOT_COPIED, former)]
-    return copied, gone + [f"{each}: {reason}" for each, reason in reasons.items()]
-
-
-def _rows(connection: DuckDBPyConnection, query: str, former: str) -> list[tuple[Any, ...]]:
-    return connection.execute(query, {"former": former}).fetchall()
+    others = connection.execute(_NOT_COPIED, {"former": former}).fetchall()
+    gone += [f"{name}, which is not copied" for (name,) in others]
+    return copied, gone + [f"{thing}: {reason}" for thing, reason in reasons.items()]
 
 
 def _names_of_package(connection: DuckDBPyConnection, former: str, new: str) -> set[str]:
@@ -152,24 +137,27 @@ def _macro_statements(connection: DuckDBPyConnection, former: str) -> dict[str, 
         return {}
     finally:
         connection.execute("detach shape")
-    statements = (each.query.strip() for each in connection.extract_statements(text))
-    found = ((_MACRO.match(each), each) for each in statements)
-    return {match[1]: each for match, each in found if match is not None}
+    statements = (statement.query.strip() for statement in connection.extract_statements(text))
+    matches = ((_MACRO.match(statement), statement) for statement in statements)
+    return {match[1]: statement for match, statement in matches if match is not None}
 
 
 def _refusal(
-    connection: DuckDBPyConnection, each: _Object, former: str, statements: Mapping[str, str]
+    connection: DuckDBPyConnection, thing: _Object, former: str, statements: Mapping[str, str]
 ) -> str:
     """Copy an object to the database in use; return why that fails, or an empty text."""
-    makes = [f"create schema if not exists {quoted(each.schema)}"]
-    if each.kind == "macro":
-        makes += [statements[place] for place in each.places if place in statements]
+    makes = [f"create schema if not exists {quoted(thing.schema)}"]
+    if thing.kind == "macro":
+        # DuckDB quotes a schema and a name where it must, and leaves out schema main
+        schemas = [f"{thing.schema}.", f"{quoted(thing.schema)}.", *[""] * (thing.schema == "main")]
+        names = [schema + name for schema in schemas for name in (thing.name, quoted(thing.name))]
+        makes += [statements[name] for name in names if name in statements]
     else:
-        makes.append(each.sql)
-    if each.kind == "table":
-        makes.append(f"insert into {each.place} from {quoted(former)}.{each.place}")
-    if each.comment is not None and each.kind != "macro":
-        makes.append(f"comment on {each.kind} {each.place} is {literal(each.comment)}")
+        makes.append(thing.sql)
+    if thing.kind == "table":
+        makes.append(f"insert into {thing.path} from {quoted(former)}.{thing.path}")
+    if thing.comment is not None and thing.kind != "macro":
+        makes.append(f"comment on {thing.kind} {thing.path} is {literal(thing.comment)}")
     if len(makes) == 1:
         return "its statement is not known"
     connection.begin()
@@ -190,19 +178,19 @@ def contents_without_facts(connection: DuckDBPyConnection, former: str, new: str
     They were stored or changed in a shell, stored by versions that are gone, or for studies that
     were replaced since.
     """
-    present = _tables_of(connection, former)
-    found = []
-    for name, table in PARTS.values():
-        if table in present:
-            lost = connection.execute(
-                f"select {name} from {former}.{table} where {name} not in"
-                f" (select {name} from {new}.{table}) group by 1 order by 1"
+    shared = _shared_columns(connection, former, new)
+    lost = []
+    for column, table in PARTS.values():
+        if column in shared.get(table, ()):
+            names = connection.execute(
+                f"select {column} from {former}.{table} where {column} not in"
+                f" (select {column} from {new}.{table}) group by 1 order by 1"
             ).fetchall()
-            found += [f"{table} {each!r}" for (each,) in lost]
+            lost += [f"{table} {name!r}" for (name,) in names]
     return [
-        *found,
+        *lost,
         *_cells_without_facts(connection, former, new),
-        *_edits(connection, former, new),
+        *_edits(connection, former, new, shared),
     ]
 
 
@@ -221,9 +209,10 @@ def _cells_without_facts(connection: DuckDBPyConnection, former: str, new: str) 
         yield f"{count(number, 'cell')} of {estimator} with {count(rows, 'row')}: {why}"
 
 
-def _edits(connection: DuckDBPyConnection, former: str, new: str) -> Iterator[str]:
-    """Yield what has other values than its facts or its evaluation give: a shell changed it."""
-    shared = _shared_columns(connection, former, new)
+def _edits(
+    connection: DuckDBPyConnection, former: str, new: str, shared: Mapping[str, list[str]]
+) -> Iterator[str]:
+    """Yield rows with other values than their facts or their evaluation give, from a shell."""
     for table, key in _KEYS.items():
         if key in shared.get(table, ()):
             listed = ", ".join(map(quoted, shared[table]))
@@ -232,7 +221,7 @@ def _edits(connection: DuckDBPyConnection, former: str, new: str) -> Iterator[st
                 f" (select {key} from {new}.{table}) except all select {listed} from {new}.{table})"
                 " group by 1 order by 1"
             ).fetchall()
-            yield from (f"other values of {table} {each!r}" for (each,) in changed)
+            yield from (f"other values of {table} {name!r}" for (name,) in changed)
     for table in (relation.table for each in all_estimators() for relation in each.relations):
         if "cell_id" in shared.get(table, ()):
             listed = ", ".join(map(quoted, shared[table]))
@@ -248,18 +237,11 @@ def _edits(connection: DuckDBPyConnection, former: str, new: str) -> Iterator[st
 
 def _shared_columns(connection: DuckDBPyConnection, former: str, new: str) -> dict[str, list[str]]:
     """Return the columns that each table has in both databases, with the same type."""
-    found = connection.execute(
+    columns = connection.execute(
         "select table_name, list(column_name order by column_name) from (select table_name,"
         " column_name from duckdb_columns() where database_name in ($former, $new)"
         " and schema_name = 'main' and not list_contains($but, column_name)"
         " group by table_name, column_name, data_type having count(*) = 2) group by 1",
         {"former": former, "new": new, "but": [*_PROBLEMS, IS_REPEATED]},
     ).fetchall()
-    return dict(found)
-
-
-def _tables_of(connection: DuckDBPyConnection, database: str) -> set[str]:
-    query = (
-        "select table_name from duckdb_tables() where database_name = ? and schema_name = 'main'"
-    )
-    return {name for (name,) in connection.execute(query, [database]).fetchall()}
+    return dict(columns)

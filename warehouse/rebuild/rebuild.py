@@ -14,6 +14,7 @@ from warehouse.database.facts import (
     OPEN,
     WITHDRAWN,
     append_copies,
+    facts_of,
     folder_of,
     free_name,
     is_folder,
@@ -29,8 +30,8 @@ from warehouse.database.paths import file_of, is_database
 from warehouse.database.recording import (
     adopt,
     is_intact,
-    keep_aside,
     lacking_facts,
+    move_aside,
     settle_by,
     unrecorded,
     write_facts,
@@ -64,19 +65,17 @@ class RebuildReport:
 
     Attributes
     ----------
-    replayed
-        Facts that were stored, and those that could not be.
     copied
         Tables, views and macros of the user that the new database has too.
     missing
         Contents of the former database that no fact has, in words.
     damage
-        Parts of the folder that are lost, in words.
+        Lost parts of the folder, in words.
     reason
         Why the former file could not be opened; empty if it could, or if there was none.
-    kept
+    former_file
         The former file under its new name; None: the new one has all of it, or there was none.
-    kept_folder
+    former_folder
         The former folder of facts under its new name, where it was damaged or older than the file.
     """
 
@@ -85,27 +84,15 @@ class RebuildReport:
     missing: tuple[str, ...] = ()
     damage: str = ""
     reason: str = ""
-    kept: Path | None = None
-    kept_folder: Path | None = None
+    former_file: Path | None = None
+    former_folder: Path | None = None
 
 
 @dataclass
 class _Former:
-    """The database that is replaced.
+    """The database that is replaced; the texts are those of `RebuildReport`."""
 
-    Attributes
-    ----------
-    connection
-        Has it attached, which keeps writers out; None: it is gone or cannot be opened.
-    reason
-        Why it cannot be opened.
-    missing
-        Its contents that no fact has, in words.
-    damage
-        Parts of its folder that are lost, in words.
-    """
-
-    connection: DuckDBPyConnection | None = None
+    connection: DuckDBPyConnection | None = None  # keeps writers out; None: it cannot be opened
     reason: str = ""
     missing: list[str] = field(default_factory=list)
     damage: str = ""
@@ -114,21 +101,14 @@ class _Former:
 def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
     """Make a database again from its folder of facts, and put it in the place of the former file.
 
-    The new file is complete, and has passed every check, before it gets the name. A killed process
-    leaves the former file in its place.
-
-    Parameters
-    ----------
-    sweep
-        Called for each study; by default without a report on its progress.
+    The new file is complete, and has passed every check, before it gets the name. A killed process,
+    or a check that fails, leaves the former file in its place. `sweep` evaluates each study.
 
     Raises
     ------
     DatabaseError
         If there are no facts, another process has the database open, or the folder belongs to
         another one.
-    CheckError
-        If the new database does not pass a check; the former stays where it is.
     """
     file = file_of(database)
     if not file.exists() and not is_folder(folder_of(file)):
@@ -146,22 +126,19 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
                     adopt(connection, facts)
                 _refuse_failed_checks(connection, new)
                 connection.execute("checkpoint")
-            is_own = facts.is_whole and facts.folder == folder_of(file)
-            kept_folder = None if is_own else keep_aside(folder_of(file))
+            stays = facts.is_whole and facts.folder == folder_of(file)
+            former_folder = None if stays else move_aside(folder_of(file))
             needs_former = former.reason or former.missing or replayed.lost
-            kept = _replace(file, new, keeps=bool(needs_former))
+            former_file = _replace(file, new, keeps=bool(needs_former))
         finally:
             _remove(new)
     if not facts.is_whole:
         open_for_write(database).close()  # makes a folder from the database
+    damage = facts.damage if facts.missing or set(facts.damaged) - {1} else former.damage
     return RebuildReport(
-        replayed,
-        tuple(copied),
-        tuple(former.missing),
-        facts.damage if facts.missing or set(facts.damaged) - {1} else former.damage,
-        former.reason,
-        kept,
-        kept_folder,
+        *(replayed, tuple(copied), tuple(former.missing), damage, former.reason),
+        former_file,
+        former_folder,
     )
 
 
@@ -193,10 +170,7 @@ def _alone(file: Path) -> Iterator[None]:
 def _former(database: Path) -> Iterator[_Former]:
     """Yield the database that is replaced, attached for reading where it can be opened.
 
-    Raises
-    ------
-    DatabaseError
-        If it is in use, is no database of this package, or a newer package made it.
+    One that is in use, of another package or of a newer version is refused.
     """
     former = _Former()
     if database.exists() and not database.is_file():
@@ -228,14 +202,9 @@ def _facts(database: Path, former: _Former) -> Iterator[Facts]:
 
     Such facts are in a folder that gets its place when the block ends: the former database must
     not meet it, since it does not name it.
-
-    Raises
-    ------
-    DatabaseError
-        If there are none, or they belong to another database.
     """
-    folder = folder_of(database)
-    facts = read_facts(folder).with_inputs() if is_folder(folder) else None
+    facts = facts_of(database)
+    facts = None if facts is None else facts.with_inputs()
     connection = former.connection
     with ExitStack() as stack:
         if connection is not None:
@@ -277,14 +246,13 @@ def _compared(
 
 def _is_lost(facts: Facts, number: int) -> bool:
     """Return whether damage may be of entries later than the last one that the file has."""
-    if any(each > number for each in (*facts.missing, *facts.lost_inputs)):
+    if any(later > number for later in (*facts.missing, *facts.lost_inputs)):
         return True
     known = [entry for entry in facts.entries if entry.number <= number]
-    line = facts.lines[known[-1].number] if known else 1
-    # each entry takes a line and one for its outcome
-    left = 2 * (number - known[-1].number) if known else 2 * number
-    left += bool(known) and known[-1].outcome == OPEN
-    return sum(place > line for place in facts.damaged) > left
+    last, line = (known[-1].number, facts.lines[known[-1].number]) if known else (0, 1)
+    # each entry that the file has, too, takes a line and one for its outcome
+    expected = 2 * (number - last) + (bool(known) and known[-1].outcome == OPEN)
+    return sum(damaged > line for damaged in facts.damaged) > expected
 
 
 def _without_facts(database: Path, reason: str) -> DatabaseError:
@@ -332,27 +300,26 @@ def _replace(file: Path, new: Path, *, keeps: bool) -> Path | None:
     There is always a database with its log: both files get their second names before they lose the
     first.
     """
-    kept = None
-    log = file.with_name(f"{file.name}.wal")
+    former = None
     if keeps and os.path.lexists(file):
-        kept = free_name(file, OLD)
-        for path, name in ((file, kept), (log, kept.with_name(f"{kept.name}.wal"))):
+        former = free_name(file, OLD)
+        for path, name in zip(_with_log(file), _with_log(former), strict=True):
             with suppress(FileNotFoundError):
-                _second_name(path, name)
+                try:
+                    os.link(path, name)
+                except FileNotFoundError:
+                    raise
+                except OSError:  # a file system without hard links
+                    path.rename(name)
     new.replace(file)
-    log.unlink(missing_ok=True)
-    return kept
+    _with_log(file)[1].unlink(missing_ok=True)
+    return former
 
 
-def _second_name(path: Path, name: Path) -> None:
-    try:
-        os.link(path, name)
-    except FileNotFoundError:
-        raise
-    except OSError:  # a file system without hard links
-        path.rename(name)
+def _with_log(file: Path) -> tuple[Path, Path]:
+    return file, file.with_name(f"{file.name}.wal")
 
 
 def _remove(new: Path) -> None:
-    for path in (new, new.with_name(f"{new.name}.wal")):
+    for path in _with_log(new):
         path.unlink(missing_ok=True)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Replayed:
-    """The outcome.
+    """The outcome of a replay.
 
     Attributes
     ----------
@@ -65,55 +65,33 @@ class Replayed:
 def replay(
     database: Path, facts: Facts, entries: Iterable[Entry], sweep: Sweep = run_study
 ) -> Replayed:
-    """Store facts in a database, in their order; measured runs come last.
+    """Store `entries` of a folder in a database, in their order; measured runs come last.
 
     A study may name a profile that was replaced or dropped later. Therefore profiles of
     `facts` that are not among the entries are stored and removed at their places too.
-
-    Parameters
-    ----------
-    entries
-        The entries of `facts` to store.
-    sweep
-        Called for each study; by default without a report on its progress.
     """
     wanted = {entry.number for entry in entries}
     done = Replayed()
     new_problems: dict[int, int] = {}
-    runs = []
-    for entry in facts.entries:
+    for entry in sorted(facts.entries, key=lambda entry: entry.subject[0] == MEASUREMENT):
         kind, name = entry.subject
-        if kind == CALIBRATION and (entry.number in wanted or entry.outcome == COMMITTED):
-            _store_profile(database, entry, done)
-        if entry.number not in wanted:
+        is_former_profile = kind == CALIBRATION and entry.outcome == COMMITTED
+        if entry.number not in wanted and not is_former_profile:
             continue
-        if kind == MEASUREMENT:
-            runs.append(entry)
-            continue
-        if kind == STUDY:
-            try:
+        try:
+            if kind == CALIBRATION:
+                _store_profile(database, entry, done)
+            elif kind == STUDY:
                 new_problems |= _store_study(database, facts, entry, sweep, done)
-            except (WarehouseError, RefusedError, KeyError) as error:
-                missing = f"its definition has no {error}"
-                done.lost[f"{kind} {name}"] = missing if isinstance(error, KeyError) else str(error)
-                continue
-        done.names.setdefault(kind, []).append(name)
-    _restore_origins(database, (entry for entry in facts.entries if entry.number in wanted))
-    for entry in runs:
-        _store_runs(database, entry, new_problems, done)
-        done.names.setdefault(MEASUREMENT, []).append(entry.name)
+            else:
+                _store_runs(database, entry, new_problems, done)
+        except (WarehouseError, RefusedError, KeyError) as error:
+            missing = f"its definition has no {error}"
+            done.lost[f"{kind} {name}"] = missing if isinstance(error, KeyError) else str(error)
+        else:
+            if entry.number in wanted:
+                done.names.setdefault(kind, []).append(name)
     return done
-
-
-def _restore_origins(database: Path, entries: Iterable[Entry]) -> None:
-    """Give studies the file and the time of their first evaluation."""
-    with open_for_write(database) as connection, transaction(connection):
-        for entry in entries:
-            if entry.kind == STUDY:
-                connection.execute(
-                    "update study set created_at = ?, study_file = ? where study = ?",
-                    [entry.content["created_at"], entry.content["study_file"], entry.name],
-                )
 
 
 def _store_profile(database: Path, entry: Entry, done: Replayed) -> None:
@@ -123,10 +101,8 @@ def _store_profile(database: Path, entry: Entry, done: Replayed) -> None:
             with suppress(InputError):  # its line is damaged
                 drop_profile(connection, entry.name)
             return
-        rows, fitted_to = (
-            _rows(entry, entry.content.get(part, ()), "profile", done)
-            for part in ("rows", "fitted_to")
-        )
+        rows = _rows(entry, entry.content["rows"], "profile", done)
+        fitted_to = _rows(entry, entry.content.get("fitted_to", ()), "profile", done)
         replace_profile(connection, entry.name, rows, fitted_to)
 
 
@@ -184,6 +160,11 @@ def _store_study(
         relation = find_relation(estimator, content["relation"])
         with open_for_write(database) as connection:
             changed = _evaluate(connection, study, relation, frame)
+    with open_for_write(database) as connection, transaction(connection):
+        connection.execute(  # the file and the time of its first evaluation
+            "update study set created_at = ?, study_file = ? where study = ?",
+            [content["created_at"], content["study_file"], entry.name],
+        )
     if (then := content["estimator_version"]) not in (None, estimator.version):
         done.other_versions[entry.name] = (estimator.name, then, estimator.version)
     return changed
@@ -206,10 +187,10 @@ def _evaluate(
     store_evaluated(connection, relation, report.cells, study)
     if not study.name.startswith(MEASURE):
         return {}
-    each = frame.unique("problem_id", keep="first", maintain_order=True)
-    resolved = resolve_rows(estimator, relation, each, catalog, mends).good
+    first = frame.unique("problem_id", keep="first", maintain_order=True)
+    resolved = resolve_rows(estimator, relation, first, catalog, mends).good
     problems = records({name: resolved[name] for name in estimator.problem_columns})
     return {
         former: Problem(values).id
-        for former, values in zip(each["problem_id"], problems, strict=True)
+        for former, values in zip(first["problem_id"], problems, strict=True)
     }

@@ -23,8 +23,7 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_as_it_is, open_for_write, writing
 from warehouse.database.leading import LeadingRows
 from warehouse.database.meta import is_stamped
-from warehouse.database.pieces import BATCH_ROWS, searched
-from warehouse.database.record_batches import record_batches
+from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import (
     MOST_CELLS,
     DuckDBSink,
@@ -34,7 +33,7 @@ from warehouse.database.sink import (
     transaction,
 )
 from warehouse.evaluate.profiles import load_profiles
-from warehouse.sweep.cores import default_workers, usable_cores
+from warehouse.sweep.cores import default_workers
 from warehouse.sweep.memory import bound_memory, giving_back
 from warehouse.sweep.planned import Asked, OnChecked, Plan, Sized, Stream, planned
 from warehouse.sweep.progress import Progress, ProgressFile
@@ -386,29 +385,24 @@ def _evaluated(
             pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
             yield group, partial(record_batches, relation, pieces, tracker.add_rows)
 
-    if workers > 1:
-        from warehouse.sweep.workers import Workers, can_share  # here: one process needs none
-
-    if workers == 1 or not can_share(relation):
+    if workers == 1:
         try:
             yield alone
         finally:
             estimator.forget()
         return
-    with Workers(
-        *(estimator, catalog, relation, workers),
-        num_readers=usable_cores(),
-        on_rows=tracker.add_rows,
-    ) as evaluating:
+    from warehouse.sweep.workers import Workers  # here: one process needs none
+
+    with Workers(estimator, catalog, relation, workers) as evaluating:
 
         def together(groups: Iterator[Sized]) -> Iterator[tuple[Sized, Batches]]:
             waiting = [(group, evaluating.add(group)) for group in itertools.islice(groups, 1)]
             for following in groups:  # workers evaluate it while the previous group is stored
                 waiting.append((following, evaluating.add(following)))
-                group, number = waiting.pop(0)
-                yield group, partial(evaluating.batches, number)
-            for group, number in waiting:
-                yield group, partial(evaluating.batches, number)
+                group, tasks = waiting.pop(0)
+                yield group, partial(evaluating.batches, tasks, tracker.add_rows)
+            for group, tasks in waiting:
+                yield group, partial(evaluating.batches, tasks, tracker.add_rows)
 
         yield together
 

@@ -1,8 +1,7 @@
 """Processes that evaluate cells while this one stores them.
 
-A worker writes rows directly into the batches that DuckDB reads, in shared memory: the place of
-each row follows from the numbers of rows of the cells before it. Rows, order and batches are the
-same as with one process.
+A worker gets tasks on its standard input and answers on its standard output, both as pickles, which
+hold the memory of Arrow batches as it is. Rows, order and batches are the same as with one process.
 """
 
 from __future__ import annotations
@@ -10,30 +9,35 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
-import weakref
+import traceback
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import count
-from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, NamedTuple
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from estimators.contract import Catalog
-from warehouse.database.pieces import BATCH_ROWS, CHUNK_ROWS, column_types
-from warehouse.database.record_batches import Lease, leased_array, schema_of
+from estimators.contract import Catalog, Cell
+from estimators.registry import get
+from warehouse.database.leading import Leading, LeadingRows
+from warehouse.database.record_batches import (
+    BATCH_ROWS,
+    CHUNK_ROWS,
+    keep_freed_memory,
+    record_batches,
+    regrouped,
+    searched,
+)
 from warehouse.errors import WarehouseError
-from warehouse.sweep.shared_memory import Slots, anonymous_file, slot_bytes
-from warehouse.sweep.worker import Done, Part, Setting, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from estimators.contract import Cell, Estimator, Relation
-    from warehouse.database.leading import Leading, LeadingRows
+    from estimators.contract import Estimator, Relation
+    from warehouse.database.record_batches import Evaluated
 
 _TASK_ROWS = CHUNK_ROWS
 """Least number of rows of a task of small cells."""
@@ -41,59 +45,122 @@ _TASK_ROWS = CHUNK_ROWS
 _PART_ROWS = 2 * BATCH_ROWS
 """Most rows of a part of a large cell. Each part enumerates the cell's layouts again."""
 
-_SPAN = -(-(_TASK_ROWS + _PART_ROWS + CHUNK_ROWS) // BATCH_ROWS) + 1
-"""Most batches that the rows of a task may fall into."""
+_PIPE_BYTES = 1 << 20
+"""Size of a pipe; Linux allows no larger one by default."""
 
-_PROGRAM = "import sys; from warehouse.sweep.worker import main; main(*map(int, sys.argv[1:]))"
-
-
-class _Place(NamedTuple):
-    """A batch of the sweep: the number of its group, and its number in the group."""
-
-    group: int
-    batch: int
+_PROGRAM = "from warehouse.sweep.workers import main; main()"
 
 
-class _Planned(NamedTuple):
-    """A task that is not sent yet: its parts, and the rows of the group that it writes."""
+class Part(NamedTuple):
+    """The chunks of a cell that begin in ``first <= row < last``."""
 
-    group: int
-    parts: tuple[Part, ...]
-    begin: int
-    end: int
+    cell: Cell
+    first: int
+    last: int
+
+
+class Answer(NamedTuple):
+    """The rows of a task, and their leading rows if the relation keeps these."""
+
+    batches: list[pa.RecordBatch]
+    leading: Leading | None
+
+
+# ---- the worker ----
+
+
+def main() -> None:
+    """Evaluate the tasks of the standard input until it ends."""
+    tasks, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not get between the answers
+    name, relation_name, catalog = pickle.load(tasks)
+    estimator = get(name)
+    relation = next(known for known in estimator.relations if known.name == relation_name)
+    with suppress(BrokenPipeError, EOFError):  # the sweep has ended
+        while True:
+            parts: Sequence[Part] = pickle.load(tasks)
+            pickle.dump(answer(estimator, relation, catalog, parts), answers, protocol=5)
+            answers.flush()
+    os._exit(0)  # closing the pipe would fail once more
+
+
+def answer(
+    estimator: Estimator, relation: Relation, catalog: Catalog, parts: Sequence[Part]
+) -> Answer | Exception:
+    """Return the outcome of a task, or its error in a form that another process can read."""
+    try:
+        return _evaluated(estimator, relation, catalog, parts)
+    except Exception as error:
+        said = "".join(traceback.format_exception(error))
+        try:
+            copy: Exception = pickle.loads(pickle.dumps(error))
+        except Exception:
+            return RuntimeError(said)
+        copy.add_note(said)
+        return copy
+
+
+def _evaluated(
+    estimator: Estimator, relation: Relation, catalog: Catalog, parts: Sequence[Part]
+) -> Answer:
+    leading = LeadingRows(relation) if relation.keeps_leading else None
+    pieces = _pieces(estimator, relation, catalog, parts)
+    batches = list(record_batches(relation, pieces, lambda _rows: None, leading))
+    return Answer(batches, leading.taken() if leading else None)
+
+
+def _pieces(
+    estimator: Estimator, relation: Relation, catalog: Catalog, parts: Sequence[Part]
+) -> Evaluated:
+    for cell, first, last in parts:
+        row = 0
+        for piece in searched(estimator, relation, [cell], catalog):
+            if row >= last:
+                break
+            if row >= first:
+                yield piece
+            row += piece[1]
+
+
+# ---- the sweep ----
 
 
 class _Worker:
-    """A worker process, and the end of the connection to it.
-
-    Attributes
-    ----------
-    rows
-        Rows of the tasks that it has been sent and has not finished.
-    """
-
-    def __init__(self, memory_file: int) -> None:
-        ours, theirs = socket.socketpair()
+    def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _PROGRAM, str(theirs.fileno()), str(memory_file)],
-            pass_fds=(theirs.fileno(), memory_file),
+            [sys.executable, "-P", "-c", _PROGRAM],
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
                 "OPENBLAS_NUM_THREADS": "1",  # its threads would only take memory
             },
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pipesize=_PIPE_BYTES,
             start_new_session=True,  # ^C goes to this process, which ends its workers
         )
-        theirs.close()
-        self.connection = Connection(ours.detach())
-        self.rows = 0
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.tasks: IO[bytes] = self.process.stdin
+        self.answers: IO[bytes] = self.process.stdout
 
     def begin(self, setting: bytes) -> None:
         with suppress(OSError):  # a worker that has already ended is noticed later
-            self.connection.send_bytes(setting)
+            self.tasks.write(setting)
 
-    def ended(self) -> WarehouseError:
+    def evaluate(self, parts: Sequence[Part]) -> Answer:
+        """Have a task evaluated; an error in the process is raised here."""
+        try:
+            pickle.dump(parts, self.tasks)
+            self.tasks.flush()
+            found: Answer | Exception = pickle.load(self.answers)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise self._ended() from None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _ended(self) -> WarehouseError:
         """Return the error of a worker that ended unexpectedly."""
         code = self.process.wait()
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
@@ -105,193 +172,101 @@ class _Worker:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.connection.close()
 
 
 class Workers:
-    """Evaluates groups of cells in worker processes; use it with ``with``, which ends them.
+    """Evaluates groups of cells of a relation in processes; ``with`` ends them.
 
-    Parameters
-    ----------
-    relation
-        The relation of all cells.
-    number
-        Number of processes.
-    num_readers
-        Approximate number of batches that the reader holds at once.
-    on_rows
-        Called with the number of rows just evaluated.
+    A thread for each process sends it tasks and reads its answers.
     """
 
     def __init__(
-        self,
-        estimator: Estimator,
-        catalog: Catalog,
-        relation: Relation,
-        number: int,
-        *,
-        num_readers: int,
-        on_rows: Callable[[int], None],
+        self, estimator: Estimator, catalog: Catalog, relation: Relation, number: int
     ) -> None:
-        self._relation = relation
-        self._on_rows = on_rows
-        self._num_groups = 0
-        self._group_rows: dict[int, int] = {}
-        # A kernel reads only this part of the catalog.
-        plain = Catalog(catalog.tables, catalog.aliases, catalog.measured)
-        self._setting = Setting(
-            estimator.name, plain, slot_bytes([relation]), number + num_readers + _SPAN
-        )
-        self._number = number
-        self._free = deque(range(self._setting.num_slots))
-        self._slots: dict[_Place, int] = {}
-        self._written: dict[_Place, int] = {}
-        self._unknown: dict[_Place, set[str]] = {}
-        self._leading: dict[int, dict[int, Leading]] = {}
-        self._sent: dict[int, tuple[int, _Worker, int]] = {}
-        self._numbers = count()
-        self._tasks: deque[_Planned] = deque()
+        self._waiting: deque[tuple[Part, ...]] = deque()
+        self._sent: deque[Future[Answer]] = deque()
         self._workers: list[_Worker] = []
-
-    def __enter__(self) -> Workers:
-        file = anonymous_file()
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        keep_freed_memory()
+        self._threads = ThreadPoolExecutor(number)
+        self._most_sent = number + 1  # a worker need not wait until an answer is stored
         try:
-            self._memory = Slots(file, self._setting.slot_bytes, self._setting.num_slots)
-            for _ in range(self._number):
-                self._workers.append(_Worker(file))
-            setting = pickle.dumps(self._setting)  # while the workers import their modules
+            for _ in range(number):
+                self._workers.append(_Worker())
+            # A kernel reads only this part of the catalog. It is pickled while the workers import.
+            plain = Catalog(catalog.tables, catalog.aliases, catalog.measured)
+            setting = pickle.dumps((estimator.name, relation.name, plain))
             for worker in self._workers:
                 worker.begin(setting)
+                self._idle.put(worker)
         except BaseException:
             self.__exit__()
             raise
-        finally:
-            os.close(file)
+
+    def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
         for worker in self._workers:
-            worker.kill()
+            worker.kill()  # its thread then finds the end of the answers
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            with suppress(OSError):
+                worker.tasks.close()
+            worker.answers.close()
 
     def add(self, cells: Sequence[tuple[Cell, int]]) -> int:
-        """Add a group of cells, with their numbers of rows; return its number for `batches`.
+        """Add a group of cells, with their numbers of rows; return its number of tasks.
 
         Add the next group before you store one, so that workers continue meanwhile.
         """
-        group = self._num_groups
-        self._num_groups += 1
-        self._group_rows[group] = sum(size for _, size in cells)
-        self._tasks.extend(self._planned(group, cells))
-        return group
+        tasks = list(_tasks(cells))
+        self._waiting += tasks
+        self._send()
+        return len(tasks)
 
-    def batches(self, group: int, leading: LeadingRows | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a group as `record_batches` does. Ask for the groups in order."""
-        relation, rows = self._relation, self._group_rows.pop(group)
-        for start in range(0, rows, BATCH_ROWS):
-            place, size = _Place(group, start // BATCH_ROWS), min(BATCH_ROWS, rows - start)
-            while self._written.get(place, 0) < size:
-                self._send()
-                self._receive()
-            yield self._batch(relation, place, size)
-        if leading is not None:
-            for _, part in sorted(self._leading.pop(group).items()):
-                leading.merge(part)
+    def batches(
+        self, num_tasks: int, on_rows: Callable[[int], None], leading: LeadingRows | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the next tasks as `record_batches` does."""
+        return regrouped(self._answers(num_tasks, on_rows, leading))
 
-    def _planned(self, group: int, cells: Sequence[tuple[Cell, int]]) -> Iterator[_Planned]:
-        """Yield the tasks of a group in order."""
-        parts: list[Part] = []
-        begin = start = waiting = 0
-        for cell, size in cells:
-            for first in range(0, size, _PART_ROWS):
-                last = min(first + _PART_ROWS, size)
-                # The last part takes all remaining rows: the search checks their number.
-                parts.append(Part(cell, first, sys.maxsize if last == size else last, start))
-                waiting += last - first
-                if waiting >= _TASK_ROWS:
-                    # The last chunk of a part may reach into the next part.
-                    end = start + min(last + CHUNK_ROWS, size)
-                    yield _Planned(group, tuple(parts), begin, end)
-                    parts, waiting, begin = [], 0, start + last
-            start += size
-        if parts:
-            yield _Planned(group, tuple(parts), begin, start)
+    def _answers(
+        self, num_tasks: int, on_rows: Callable[[int], None], leading: LeadingRows | None
+    ) -> Iterator[pa.RecordBatch]:
+        for _ in range(num_tasks):
+            answer = self._sent.popleft().result()
+            self._send()
+            for batch in answer.batches:
+                on_rows(batch.num_rows)
+                yield batch
+            if leading is not None and answer.leading is not None:
+                leading.merge(answer.leading)
 
     def _send(self) -> None:
-        """Send tasks while there are slots for their batches."""
-        while self._tasks:
-            group, parts, begin, end = self._tasks[0]
-            batches = range(begin // BATCH_ROWS, -(-end // BATCH_ROWS))
-            new = [b for b in batches if _Place(group, b) not in self._slots]
-            if len(new) > len(self._free):
-                return
-            for batch in new:
-                self._slots[_Place(group, batch)] = self._free.popleft()
-            worker = min(self._workers, key=lambda each: each.rows)
-            number = next(self._numbers)
-            self._sent[number] = group, worker, end - begin
-            worker.rows += end - begin
-            slots = {batch: self._slots[_Place(group, batch)] for batch in batches}
-            self._deliver(worker, Task(number, self._relation.name, parts, slots))
-            self._tasks.popleft()
+        while self._waiting and len(self._sent) < self._most_sent:
+            self._sent.append(self._threads.submit(self._evaluate, self._waiting.popleft()))
 
-    def _deliver(self, worker: _Worker, task: Task) -> None:
+    def _evaluate(self, parts: Sequence[Part]) -> Answer:
+        worker = self._idle.get()
         try:
-            worker.connection.send(task)
-        except OSError:
-            raise worker.ended() from None
-
-    def _receive(self) -> None:
-        """Wait until a worker has finished a task, and process its result."""
-        ready = wait([worker.connection for worker in self._workers])
-        for worker in self._workers:
-            if worker.connection not in ready:
-                continue
-            try:
-                done = worker.connection.recv()
-            except (EOFError, OSError):
-                raise worker.ended() from None
-            if isinstance(done, Exception):
-                raise done
-            self._take(done)
-
-    def _take(self, done: Done) -> None:
-        group, worker, rows = self._sent.pop(done.number)
-        worker.rows -= rows
-        for batch, size in done.rows.items():
-            place = _Place(group, batch)
-            self._written[place] = self._written.get(place, 0) + size
-        for batch, name in done.unknown:
-            self._unknown.setdefault(_Place(group, batch), set()).add(name)
-        if done.leading is not None:
-            self._leading.setdefault(group, {})[done.number] = done.leading
-        self._on_rows(sum(done.rows.values()))
-
-    def _batch(self, relation: Relation, place: _Place, size: int) -> pa.RecordBatch:
-        """Return a batch over the memory of its slot; the slot is free again when nobody reads it.
-
-        A reader that keeps many batches holds their slots. The batch is then a copy, so that a slot
-        is left for the next one.
-        """
-        slot = self._slots.pop(place)
-        del self._written[place]
-        unknown = self._unknown.pop(place, set())
-        columns = {n: c[:size] for n, c in self._memory.columns(relation, slot).items()}
-        num_read = self._setting.num_slots - len(self._free) - len(self._slots)
-        is_copied = num_read > self._setting.num_slots - _SPAN
-        if is_copied:
-            columns = {name: column.copy() for name, column in columns.items()}
-        lease = Lease(columns)
-        if is_copied:
-            self._free.append(slot)
-        else:
-            weakref.finalize(lease, self._free.append, slot)
-        arrays = [
-            leased_array(columns[field.name], field.type, lease, has_gaps=field.name in unknown)
-            for field in schema_of(relation)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema_of(relation))
+            return worker.evaluate(parts)
+        finally:
+            self._idle.put(worker)
 
 
-def can_share(relation: Relation) -> bool:
-    """Return whether the rows fit in shared memory, which cannot hold texts."""
-    return not any(kind.hasobject for kind in column_types(relation).values())
+def _tasks(cells: Sequence[tuple[Cell, int]]) -> Iterator[tuple[Part, ...]]:
+    """Yield the tasks of a group in order: parts of cells, one after the other."""
+    parts: list[Part] = []
+    rows = 0
+    for cell, size in cells:
+        for first in range(0, size, _PART_ROWS):
+            last = min(first + _PART_ROWS, size)
+            # The last part takes all remaining rows: the search checks their number.
+            parts.append(Part(cell, first, sys.maxsize if last == size else last))
+            rows += last - first
+            if rows >= _TASK_ROWS:
+                yield tuple(parts)
+                parts, rows = [], 0
+    if parts:
+        yield tuple(parts)

@@ -7,29 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from warehouse.plot import (
-    accuracy,
-    bandwidth_between_clusters,
-    configurations,
-    cost,
-    errata,
-    grid,
-    kernels,
-    layout_rank,
-    measured_rates,
-    network_bandwidth,
-    nvlink_domain,
-    pareto,
-    parts,
-    published_parts,
-    roofline_of_step,
-    sites,
-    strategies,
-    systems,
-    throughput_per_gpu,
-    tornado,
-    training_days,
-)
+from warehouse.plot import accuracy, constants, grid, kernels, layouts, parts, systems
+from warehouse.plot.files import plain_title
 from warehouse.plot.registry import PLOTS
 from warehouse.plot.theme import DARK, LIGHT, RAMP
 
@@ -45,6 +24,16 @@ def drawn(name: str, frame: pl.DataFrame) -> list[list[dict[str, Any]]]:
     """Return the rows of each data set of a chart."""
     spec = PLOTS[name].chart(frame, LIGHT).to_dict()
     return list(spec["datasets"].values())
+
+
+def title(name: str, frame: pl.DataFrame) -> str:
+    """Return the title of a chart in one line."""
+    return plain_title(PLOTS[name].chart(frame, LIGHT))
+
+
+def subtitle(name: str, frame: pl.DataFrame) -> str:
+    """Return the subtitle of a chart in one line."""
+    return " ".join(PLOTS[name].chart(frame, LIGHT).to_dict()["title"]["subtitle"])
 
 
 def values(sets: list[list[dict[str, Any]]], column: str) -> list[Any]:
@@ -65,9 +54,9 @@ SCALING = rows(
 
 
 def test_perfect_scaling_halves_the_days_of_the_fewest_gpus() -> None:
-    ideal = training_days.perfect(SCALING).sort("accelerator", "num_gpus")
+    ideal = systems.perfect(SCALING).sort("accelerator", "num_gpus")
     assert ideal["training_days"].to_list() == [40.0, 20.0, 20.0, 10.0]
-    assert "1 T tokens of m, batches of 64 sequences" in training_days.shown(SCALING)
+    assert "1 T tokens of m, batches of 64 sequences" in subtitle("training_days", SCALING)
     assert values(drawn("training_days", SCALING), "training_days") is not None
 
 
@@ -80,7 +69,7 @@ def days_of_b(days: dict[int, float], a: dict[int, float] | None = None) -> pl.D
 
 
 @pytest.mark.parametrize(
-    ("frame", "title", "near"),
+    ("frame", "said", "near"),
     [
         # 32 of them take 32 * 12.5 / (16 * 20) = 1.25 times the GPU-hours
         (
@@ -115,24 +104,23 @@ def days_of_b(days: dict[int, float], a: dict[int, float] | None = None) -> pl.D
     ],
 )
 def test_days_name_the_gpus_from_which_returns_fall(
-    frame: pl.DataFrame, title: str, near: str
+    frame: pl.DataFrame, said: str, near: str
 ) -> None:
-    assert training_days.finding(frame) == title
-    assert (
-        f"; {near} are the most whose GPU-hours are within 20% of the least;"
-        in training_days.shown(frame)
+    assert title("training_days", frame) == said
+    assert f"; {near} are the most whose GPU-hours are within 20% of the least;" in subtitle(
+        "training_days", frame
     )
 
 
 def test_days_are_of_the_fastest_domain_of_each_number_of_gpus() -> None:
     slow = SCALING.with_columns(pl.col("training_days") * 3, nvlink_size=pl.lit(4))
-    assert training_days.finding(pl.concat([slow, SCALING], how="diagonal_relaxed")) == (
-        training_days.finding(SCALING)
+    assert title("training_days", pl.concat([slow, SCALING], how="diagonal_relaxed")) == (
+        title("training_days", SCALING)
     )
 
 
 def test_throughput_names_the_best_and_the_worst_system_on_the_most_gpus() -> None:
-    assert throughput_per_gpu.finding(SCALING) == (
+    assert title("throughput_per_gpu", SCALING) == (
         "On 32 GPUs a GPU keeps 80% of its throughput with A in domains of 8, "
         "50% with B in domains of 8"
     )
@@ -155,12 +143,12 @@ def test_strategies_are_compared_with_the_first_dimension() -> None:
         accelerator="B",
         nvlink_size=8,
     )
-    assert strategies.finding(strategies.compared(frame)) == (
+    assert title("strategies", frame) == (
         "2D tensor parallelism (SUMMA) is up to 25% faster than 1D (128 B), "
         "context parallelism up to 10% slower (128 B)"
     )
-    slow = strategies.compared(frame.filter(pl.col("strategy") != "summa_2d"))
-    assert strategies.finding(slow) == (
+    slow = frame.filter(pl.col("strategy") != "summa_2d")
+    assert title("strategies", slow) == (
         "1D is the fastest; context parallelism is up to 10% slower"
     )
 
@@ -197,8 +185,7 @@ def test_layouts_have_a_bar_a_degree_and_shares_that_add_up() -> None:
     assert by_place == {"16": pytest.approx(1), "32": pytest.approx(1)}
     degrees = next(found for found in sets if found and "degree" in found[0])
     assert {(r["place"], r["degree"]): r["value"] for r in degrees}["32", "pipeline stages"] == 2
-    title = PLOTS["best_layouts"].chart(LAYOUTS, LIGHT).to_dict()["title"]["text"]
-    assert " ".join(title) == "On 32 B, arithmetic is 50% of the step, bubble 25%"
+    assert title("best_layouts", LAYOUTS) == "On 32 B, arithmetic is 50% of the step, bubble 25%"
 
 
 def test_layouts_that_split_experts_have_a_bar_for_it() -> None:
@@ -214,9 +201,9 @@ def test_layouts_that_split_experts_have_a_bar_for_it() -> None:
 
 
 def test_configurations_have_letters_and_a_star_beyond_the_memory() -> None:
-    named = configurations.lettered(LAYOUTS.with_columns(num_gpus=pl.lit(32)))
-    assert named["place"].to_list() == ["A *", "B"]
-    assert configurations.finding(named) == (
+    frame = LAYOUTS.with_columns(num_gpus=pl.lit(32))
+    assert layouts.lettered(frame)["place"].to_list() == ["A *", "B"]
+    assert title("configurations", frame) == (
         "B, with 2 pipeline stages, is the fastest that fits: 8 s"
     )
 
@@ -251,8 +238,7 @@ def test_a_grid_has_cells_around_its_points_and_marks_what_lies_on_it() -> None:
     assert sorted(set(values(sets, "x_low"))) == [50.0, 150.0]
     assert sorted(set(values(sets, "x_high"))) == [150.0, 250.0]
     assert sorted(set(values(sets, "y_high"))) == [6.0, 10.0]
-    title = PLOTS["hbm_capacity_and_bandwidth"].chart(GRID, LIGHT).to_dict()["title"]["text"]
-    assert " ".join(title) == (
+    assert title("hbm_capacity_and_bandwidth", GRID) == (
         "2 times the bandwidth gains 100% at the least capacity, "
         "2 times the capacity gains 60% at the least bandwidth"
     )
@@ -265,8 +251,7 @@ def test_contours_divide_a_range_into_equal_ratios() -> None:
 
 def test_faster_arithmetic_is_compared_at_both_ends_of_memory() -> None:
     frame = GRID.rename({"hbm_bytes_per_second": "matrix_flops_per_second"})
-    title = PLOTS["flops_and_hbm_capacity"].chart(frame, LIGHT).to_dict()["title"]["text"]
-    assert " ".join(title) == (
+    assert title("flops_and_hbm_capacity", frame) == (
         "2 times the FLOP/s trains 2 times as fast with the least memory, 2 times with the most"
     )
 
@@ -280,12 +265,11 @@ def test_one_value_is_compared_with_no_other() -> None:
             first.rename({"hbm_bytes_per_second": "matrix_flops_per_second"}),
         ),
     ):
-        title = PLOTS[name].chart(frame, LIGHT).to_dict()["title"]["text"]
-        assert title == ["The fastest run takes 16 days"]
+        assert title(name, frame) == "The fastest run takes 16 days"
     speed = SPEED.head(1)
-    assert nvlink_domain.finding(speed) == "Only NVLink domains of 1 GPUs are stored on 64 B"
-    assert network_bandwidth.finding(speed) == "Only a network of 1 GB/s is stored"
-    assert accuracy.finding(STEPS.head(1)) == "One measured step is predicted within 2.0%"
+    assert title("nvlink_domain", speed) == "Only NVLink domains of 1 GPUs are stored on 64 B"
+    assert title("network_bandwidth", speed) == "Only a network of 1 GB/s is stored"
+    assert title("accuracy", STEPS.head(1)) == "One measured step is predicted within 2.0%"
 
 
 def test_figures_that_a_name_covers_are_left_out() -> None:
@@ -296,7 +280,7 @@ def test_figures_that_a_name_covers_are_left_out() -> None:
         hbm_bytes=pl.Series([150e9, 250e9] * 2),
         hbm_bytes_per_second=pl.Series([5e12, 5e12, 9e12, 9e12]),
     )
-    chart = grid.cells(near, x, y, "Days").to_dict()
+    chart = grid.cells(near, x, y).to_dict()
     texts = [layer for layer in chart["layer"] if layer["mark"]["type"] == "text"]
     written = chart["datasets"][texts[0]["data"]["name"]]
     assert [(round(row["x"]), round(row["y"])) for row in written] == [(250, 5), (150, 9), (250, 9)]
@@ -328,11 +312,11 @@ SPEED = rows(
 
 
 def test_speed_over_domains_names_the_first_that_is_almost_the_best() -> None:
-    assert nvlink_domain.finding(SPEED) == (
+    assert title("nvlink_domain", SPEED) == (
         "On 128 B NVLink domains of 8 GPUs are within 2% of the best, "
         "1.5 times as fast as domains of 1"
     )
-    assert network_bandwidth.finding(SPEED.with_columns(nvlink_size=pl.lit(8))) == (
+    assert title("network_bandwidth", SPEED.with_columns(nvlink_size=pl.lit(8))) == (
         "On 128 GPUs 4 times the network gains 50% with NVLink domains of 8"
     )
 
@@ -353,7 +337,7 @@ def test_groups_have_their_median_error_and_the_middle_interval() -> None:
     first, second = accuracy.by_group(STEPS).iter_rows(named=True)
     assert (first["label"], first["median"], second["label"]) == ("a (3)", 0.0, "b (1)")
     assert (first["low"], first["high"]) == (pytest.approx(-0.1), pytest.approx(0.2))
-    assert accuracy.finding(STEPS) == (
+    assert title("accuracy", STEPS) == (
         "Half of 4 measured steps are predicted within 6.0%; 75% lie in the interval meant for 90%"
     )
 
@@ -367,7 +351,7 @@ def test_rates_count_those_near_the_diagonal() -> None:
         },
         accelerator="A",
     )
-    assert measured_rates.finding(frame) == (
+    assert title("measured_rates", frame) == (
         "50% of 4 measured rates are predicted within 10%, 25% are predicted more than 10% too fast"
     )
     band = values(drawn("measured_rates", frame), "most")
@@ -375,7 +359,7 @@ def test_rates_count_those_near_the_diagonal() -> None:
 
 
 def test_parts_are_shares_of_the_measured_step() -> None:
-    columns: dict[str, Any] = {name: [0.0] for name in published_parts.PARTS}
+    columns: dict[str, Any] = {name: [0.0] for name in accuracy.PARTS}
     frame = rows(
         {
             **columns,
@@ -396,7 +380,7 @@ def test_parts_are_shares_of_the_measured_step() -> None:
     assert found["products"] == pytest.approx(0.6)
     assert found["bubble"] == pytest.approx(0.2)
     assert values(sets, "error") == [pytest.approx(-0.2)]
-    assert published_parts.finding(frame) == "Products of matrices take 75% of a step, bubble 25%"
+    assert title("published_parts", frame) == "Products of matrices take 75% of a step, bubble 25%"
 
 
 def test_a_published_layout_has_its_rank() -> None:
@@ -414,7 +398,7 @@ def test_a_published_layout_has_its_rank() -> None:
             "slowest_tenth": [9.0],
         }
     )
-    assert layout_rank.finding(frame) == (
+    assert title("layout_rank", frame) == (
         "Half of the published layouts are in the fastest 5% of their problem; "
         "the best layouts are 20% faster"
     )
@@ -432,13 +416,13 @@ def test_a_front_has_no_layout_that_another_beats() -> None:
         nvlink_size=8,
         hbm_gb=96.0,
     )
-    front = pareto.front(frame)
+    front = layouts.front(frame)
     assert front["step_seconds"].to_list() == [1.0, 1.04, 1.2, 9.0]
     assert values(drawn("pareto", frame), "memory_gb") == [80.0, 60.0, 40.0, 90.0]
     eight = frame.filter(pl.col("num_gpus") == 8)
-    assert pareto.finding(eight) == "On 8 B, 25% less memory costs at most 5% more time"
+    assert title("pareto", eight) == "On 8 B, 25% less memory costs at most 5% more time"
     # one layout, such as a published step, says nothing about others
-    assert pareto.finding(eight.head(1)) == "One layout on 8 B: 1 s a step, 80 GB of a GPU"
+    assert title("pareto", eight.head(1)) == "One layout on 8 B: 1 s a step, 80 GB of a GPU"
 
 
 COSTS = rows(
@@ -457,7 +441,7 @@ COSTS = rows(
 
 
 def test_costs_name_the_cheapest_system_its_energy_and_its_carbon_by_grid() -> None:
-    assert cost.finding(COSTS) == (
+    assert title("cost", COSTS) == (
         "B is the cheapest on demand: 2 million dollars, A 3 million dollars; "
         "B takes 10 MWh, 1 to 5 tonnes of CO2e by grid"
     )
@@ -466,10 +450,13 @@ def test_costs_name_the_cheapest_system_its_energy_and_its_carbon_by_grid() -> N
     labels = {row["label"] for found in sets for row in found if "label" in row}
     # a price of another year has its year
     assert labels == {"3 (2024)", "2", "18", "10", "1", "5", "9"}
-    assert "on 8 GPUs" in cost.shown(COSTS)
+    assert "on 8 GPUs" in subtitle("cost", COSTS)
     alone = COSTS.filter(pl.col("accelerator") == "A").with_columns(num_gpus=pl.lit(16.0))
-    assert cost.finding(alone) == "A costs 3 million dollars on demand; A takes 18 MWh"
-    assert "each on its cheapest count" in cost.shown(pl.concat([COSTS, alone]))
+    assert title("cost", alone) == "A costs 3 million dollars on demand; A takes 18 MWh"
+    assert "each on its cheapest count" in subtitle("cost", pl.concat([COSTS, alone]))
+
+
+KIND_OF_LAYER = ("num_layers", "hidden_size", "num_experts", "seq_len")
 
 
 def test_a_bandwidth_suffices_where_every_run_is_as_fast_as_without_a_network() -> None:
@@ -478,9 +465,10 @@ def test_a_bandwidth_suffices_where_every_run_is_as_fast_as_without_a_network() 
             "num_clusters": [2, 2, 4, 4],
             "gigabytes_per_second": [1.0, 5.0, 1.0, 5.0],
             "slowdown": [1.5, 1.0, 3.0, 1.005],
-        }
+        },
+        **dict.fromkeys(KIND_OF_LAYER, 1),
     )
-    assert bandwidth_between_clusters.finding(frame) == (
+    assert title("bandwidth_between_clusters", frame) == (
         "5 GB/s between clusters suffice; with 1 GB/s a run takes up to 3 times as long"
     )
 
@@ -505,7 +493,7 @@ def test_sites_compare_exchanges_at_the_largest_batch() -> None:
             ),
         ]
     )
-    assert sites.finding(more) == (
+    assert title("sites", more) == (
         "Seldom exchanges of gradients cut the dollars of waiting 200 times, "
         "the latency of a run from 2 h to 14 s"
     )
@@ -526,8 +514,8 @@ OPERATIONS = rows(
 
 
 def test_operations_at_one_place_share_a_label() -> None:
-    assert roofline_of_step.labels(OPERATIONS)["label"].to_list() == ["fc2, fc1", "layer norm"]
-    assert roofline_of_step.finding(OPERATIONS) == (
+    assert kernels.labels(OPERATIONS)["label"].to_list() == ["fc2, fc1", "layer norm"]
+    assert title("roofline_of_step", OPERATIONS) == (
         "2 of 3 operations do enough FLOPs a byte for the full rate: 90% of the step; "
         "memory slows the others, 5%"
     )
@@ -553,10 +541,10 @@ def test_a_tornado_has_the_constants_that_move_the_step_most_first() -> None:
         low_step_seconds=8.0,
         high_step_seconds=14.0,
     )
-    found = tornado.largest(frame)
+    found = constants.largest(frame)
     assert found["label"].to_list() == ["gemm efficiency: 0.5 to 0.8 *", "small: 0 to 1e-06"]
     assert found["at_lowest"].to_list() == [pytest.approx(0.3), pytest.approx(-0.01)]
-    assert tornado.finding(frame) == (
+    assert title("tornado", frame) == (
         "Gemm efficiency matters most: 40% of the step; nine times in ten it takes 8 to 14 s"
     )
 
@@ -571,7 +559,7 @@ def test_errata_are_ordered_by_what_they_change() -> None:
             "num_gpus": [8, 8, 16, 8],
         }
     )
-    assert errata.finding(frame) == (
+    assert title("errata", frame) == (
         "Erratum R2 changes the best step times by up to 20%; 1 of 2 mends change no best step"
     )
     spec = PLOTS["errata"].chart(frame, LIGHT).to_dict()
@@ -590,13 +578,13 @@ def test_kernels_compare_the_ends_of_the_smallest_dimension() -> None:
         },
         number_format="bf16",
     )
-    assert kernels.finding(frame) == (
+    assert title("kernels", frame) == (
         "Products whose smallest dimension is 128 reach 10% to 30% of the peak, "
         "those of 4,096 reach 60% to 80%"
     )
     # a panel for each accelerator, one picture for one of them
-    assert "facet" in kernels.chart(frame).to_dict()
-    alone = kernels.chart(frame.filter(pl.col("accelerator") == "A")).to_dict()
+    assert "facet" in PLOTS["kernels"].chart(frame, LIGHT).to_dict()
+    alone = PLOTS["kernels"].chart(frame.filter(pl.col("accelerator") == "A"), LIGHT).to_dict()
     assert "facet" not in alone and "of A:" in " ".join(alone["title"]["subtitle"])
 
 

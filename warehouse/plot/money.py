@@ -8,11 +8,12 @@ import altair as alt
 import polars as pl
 
 from warehouse.plot import parts
-from warehouse.plot.theme import LIGHT, Theme
 from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
+
+    from warehouse.plot.theme import Theme
 
 WIDTH, GROUP = 220, 92
 LABEL = 150
@@ -30,7 +31,6 @@ BASES = {
 }
 """Basis of a price -> what people call it."""
 
-
 PANELS = {
     "price": ("Dollars", "Price", 1.0),
     "energy": ("Energy (MWh)", None, 1e3),
@@ -39,9 +39,10 @@ PANELS = {
 """Kind of a row -> title of its axis, title of its legend, and its units in one of the axis."""
 
 
-def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
-    """Return the chart of the rows of sql/plots/cost.sql: dollars, energy and carbon."""
-    order = _systems(frame)
+def cost(frame: pl.DataFrame, theme: Theme) -> ChartType:
+    """Return dollars, energy and carbon in a panel each, the slowest system first."""
+    times = frame.group_by("accelerator").agg(pl.col("training_seconds").min())
+    order = times.sort("training_seconds", descending=True)["accelerator"].to_list()
     latest = frame["year"].max()
     panels: list[ChartType] = []
     for kind, (title, key, unit) in PANELS.items():
@@ -59,15 +60,9 @@ def chart(frame: pl.DataFrame, theme: Theme = LIGHT) -> ChartType:
             label=pl.Series(labels),
         )
         panels.append(_bars(rows, order, title, key, theme, is_first=not panels))
-    all_panels: ChartType = alt.hconcat(*panels, spacing=26).resolve_scale(color="independent")
+    picture: ChartType = alt.hconcat(*panels, spacing=26).resolve_scale(color="independent")
     width = len(panels) * (WIDTH + 30) + 60
-    return all_panels.properties(title=parts.headed(finding(frame), shown(frame), width))
-
-
-def _systems(frame: pl.DataFrame) -> list[str]:
-    """Return the systems, slowest first."""
-    times = frame.group_by("accelerator").agg(pl.col("training_seconds").min())
-    return times.sort("training_seconds", descending=True)["accelerator"].to_list()
+    return picture.properties(title=parts.headed(_finding(frame), _shown(frame), width))
 
 
 def _bars(
@@ -86,16 +81,14 @@ def _bars(
     if key is None:
         bars = base.mark_bar(size=22, color=theme.faint)
     else:
-        colours = parts.hues(sources, theme)
         legend = alt.Legend(title=key, orient="bottom", columns=1)
         base = base.encode(yOffset=alt.YOffset("source:N", sort=sources))
-        bars = base.mark_bar().encode(color=alt.Color("source:N", scale=colours, legend=legend))
+        bars = base.mark_bar().encode(color=parts.colours("source", sources, theme, legend=legend))
     words = base.mark_text(align="left", dx=4, fontSize=12).encode(text="label:N")
-    found: ChartType = alt.layer(bars, words).properties(width=WIDTH, height=GROUP * len(order))
-    return found
+    return alt.layer(bars, words).properties(width=WIDTH, height=GROUP * len(order))
 
 
-def finding(frame: pl.DataFrame) -> str:
+def _finding(frame: pl.DataFrame) -> str:
     """Return the cheapest system to rent, the one that takes the least energy, and the grids."""
     rented = frame.filter(pl.col("source") == "on_demand").sort("quantity")
     energy = frame.filter(pl.col("kind") == "energy").sort("quantity")
@@ -132,8 +125,7 @@ def _dollars(value: float) -> str:
     return f"{parts.figure(value, 3)} dollars"
 
 
-def shown(frame: pl.DataFrame) -> str:
-    """Return the subtitle: the content and the conditions of the picture."""
+def _shown(frame: pl.DataFrame) -> str:
     first = frame.row(0, named=True)
     counts = set(frame["num_gpus"].drop_nulls().to_list())
     gpus = f"on {counts.pop():,.0f} GPUs" if len(counts) == 1 else "each on its cheapest count"
