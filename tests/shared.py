@@ -19,7 +19,7 @@ import pytest
 
 from docs.build import console
 from warehouse.database import snapshot
-from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import CONFIG
 
 call = console.call
 

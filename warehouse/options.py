@@ -290,9 +290,28 @@ class RunFilters:
     study: StudyName = None
 
 
+RUN_NAMES = ("estimator", "variant", "model", "accelerator")
+"""Names that a run must have, in any spelling."""
+
+
 @dataclass(frozen=True)
 class CostOptions(PowerTerms, RunFilters):
     """The question of `cost` and `energy`; variant "all" compares every variant."""
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """Return the names that a run must have."""
+        values = {
+            name: getattr(self, name) for name in ("estimator", "variant", "model", "accelerator")
+        }
+        if self.variant == "all":
+            del values["variant"]
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def is_default_variant(self) -> bool:
+        """Return whether only the default variant of each estimator counts."""
+        return self.variant is None and self.identity is None
 
 
 @dataclass(frozen=True)

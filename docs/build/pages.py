@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from docs.build import accuracy, calibration, gallery, references, report_picture
 from docs.build.console import filled, printed, with_sessions, write_files
-from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import CONFIG
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

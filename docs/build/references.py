@@ -9,9 +9,9 @@ from docs.build.lineage_picture import Box, picture
 from estimators.columns import GROUPS
 from warehouse.database import resources
 from warehouse.database.describe import Description
-from warehouse.database.empty import in_memory
 from warehouse.database.lineage import readers_of, without
 from warehouse.database.meanings import LAYERS
+from warehouse.database.new_file import in_memory
 from warehouse.database.reference import read_table
 from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT
 

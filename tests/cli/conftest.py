@@ -17,7 +17,7 @@ from tests.cli.planning import QUESTION
 from tests.shared import Command, Document, Program, Quickstart, Refusal, Shared, call
 from warehouse.calibrate import run as calibration
 from warehouse.cli.main import run
-from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import CONFIG
 from warehouse.plan import run as plan_run
 
 PROGRAM = (sys.executable, "-m", "warehouse.cli.main")

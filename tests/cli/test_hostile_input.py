@@ -13,7 +13,7 @@ import pytest
 from estimators.contract import Refusal, RefusedError
 from tests.shared import Command
 from warehouse import Warehouse
-from warehouse.database.backup import backup
+from warehouse.database.copies import backup
 from warehouse.errors import LONGEST_MESSAGE, MAX_SHOWN, DatabaseError, InputError, UsageError
 from warehouse.files import check_target
 from warehouse.limits import shown
@@ -299,7 +299,7 @@ def test_a_message_of_any_other_error_is_cut(
     def fail(*_: object, **__: object) -> None:
         raise InputError("far too many words " * 1000, "a hint")
 
-    monkeypatch.setattr("warehouse.sweep.asked.asked_study", fail)
+    monkeypatch.setattr("warehouse.sweep.study.study_under_options", fail)
     code, _, err = warehouse("sweep", "paper_grid", "--db", database)
     assert code == 3
     assert len(err) < LONGEST_MESSAGE + 100

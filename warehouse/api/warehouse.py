@@ -24,11 +24,12 @@ from warehouse.api.database_file import warn
 from warehouse.api.given_frame import Rows, given_frame
 from warehouse.api.queries import QueriedFile
 from warehouse.api.results import frame_of_rows, layout_diagnosis, planned_run, step_explanation
-from warehouse.ask.asked import asked_explanation, asked_why
-from warehouse.ask.cost_terms import asked_costs, asked_energies
+from warehouse.ask.cost import costs, energies
+from warehouse.ask.explain import explain_pairs
 from warehouse.ask.rank import ranking
-from warehouse.database.backup import back_up_before_sweep
-from warehouse.database.connection import kept_open
+from warehouse.ask.why import diagnose_pairs
+from warehouse.database.connection import open_once
+from warehouse.database.copies import back_up_before_sweep
 from warehouse.errors import InputError
 from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.file import evaluate_frame, find_relation
@@ -48,9 +49,9 @@ from warehouse.options import (
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
-from warehouse.sweep.asked import asked_study
 from warehouse.sweep.estimate import estimate
 from warehouse.sweep.runner import run_study
+from warehouse.sweep.study import study_under_options
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar
@@ -222,9 +223,8 @@ class Warehouse(QueriedFile):
         refuse_unknown(self.cost, unknown)
         prices = value_of(Prices, "price", price) or ()
         with self._reading() as connection:
-            return _run_frame(
-                asked_costs(connection, options, prices, plain(year), all_years=all_years)
-            )
+            runs = costs(connection, options, prices, plain(year), all_years=all_years)
+        return _run_frame(runs)
 
     def energy(
         self,
@@ -277,7 +277,8 @@ class Warehouse(QueriedFile):
         refuse_unknown(self.energy, unknown)
         grids = value_of(Carbon, "carbon", carbon) or ()
         with self._reading() as connection:
-            return _run_frame(asked_energies(connection, options, grids, all_powers=all_powers))
+            runs = energies(connection, options, grids, all_powers=all_powers)
+        return _run_frame(runs)
 
     # ---- questions that are evaluated in memory ----
 
@@ -392,7 +393,7 @@ class Warehouse(QueriedFile):
         """
         refuse_control_characters(locals())
         with self._asking():
-            query, diagnosis = asked_why(
+            query, diagnosis = diagnose_pairs(
                 *(self.path, as_pairs(layout)),
                 estimator=estimator,
                 variant=variant,
@@ -434,7 +435,7 @@ class Warehouse(QueriedFile):
         """
         refuse_control_characters(locals())
         with self._asking():
-            explanation = asked_explanation(
+            explanation = explain_pairs(
                 *(self.path, as_pairs(configuration)),
                 best=best,
                 estimator=estimator,
@@ -518,7 +519,7 @@ class Warehouse(QueriedFile):
         """
         options = replace(question_of(PlanOptions, locals()), pairs=as_pairs(inputs))
         top = count("top", top) or 1
-        with self._asking(may_write=self.writable), kept_open(self.path):
+        with self._asking(may_write=self.writable), open_once(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
             run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)
@@ -576,13 +577,13 @@ class Warehouse(QueriedFile):
         """
         refuse_control_characters(locals())
         with self._writing("sweep"):
-            asked = asked_study(study, self.path, variant, None, profile)
+            asked = study_under_options(study, self.path, variant, None, profile)
             found = estimate(asked, self.path, force=force)
             if not allow_large:
                 found.refuse_too_large(self.path)
             if found.missing_rows:
                 back_up_before_sweep(self.path)
-            return run_study(self.path, asked, force=force, workers=workers, asked=found.asked)
+            return run_study(self.path, asked, force=force, workers=workers, cells=found.cells)
 
     def measure(
         self,

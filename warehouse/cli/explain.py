@@ -50,9 +50,9 @@ def explain(
     of different causes. The second has all constants at their fast ends, or at their slow ends.
     Keys are the columns that `evaluate` reads.
     """
-    from warehouse.ask.asked import asked_explanation
+    from warehouse.ask.explain import explain_pairs
 
-    found = asked_explanation(
+    found = explain_pairs(
         *(db, pairs),
         best=best,
         estimator=estimator,

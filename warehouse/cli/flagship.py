@@ -92,7 +92,7 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
 
 
 def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.options import PlanOptions
     from warehouse.plan.run import answer_plan, first_sweep
 
@@ -104,7 +104,7 @@ def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
         num_gpus=flagship.num_gpus,
         global_batch_size=flagship.global_batch_size,
     )
-    with kept_open(database):
+    with open_once(database):
         run, sweep = first_sweep(options, database)
         return answer_plan(run, sweep, database, store=_store)
 

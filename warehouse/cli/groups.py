@@ -58,14 +58,12 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        from warehouse.database.source import seen_once
-
         _refuse_overwriting(values)
         wait = values.pop("wait", None)
         for name, (group, members) in groups.items():
             values[name] = group(**{member: values.pop(member) for member in members})
         writes = opened is not None and opened.writes
-        with accessing(access_for(wait, writes=writes, say=say)), seen_once():
+        with accessing(access_for(wait, writes=writes, say=say)):
             command(**values)
 
     # typer reads these two; by `__wrapped__` it would find the command itself.

@@ -44,7 +44,7 @@ def report(
     published runs, assumptions, sources, and the command and queries that made it. It needs no
     network. Needs the extra `plots`.
     """
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
     from warehouse.plan.run import answer_plan, first_sweep
@@ -58,7 +58,7 @@ def report(
     from warehouse.report.page import page_of
 
     options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
-    with kept_open(db):
+    with open_once(db):
         run, sweep = first_sweep(options, db)
         store = partial(store_and_say, is_confirmed=yes)
         answer = answer_plan(run, sweep, db, LAYOUTS, store)

@@ -94,7 +94,7 @@ def status(
 def _put_stored(db: Path, output: Output) -> None:
     from warehouse.database.connection import is_snapshot, open_for_read
     from warehouse.database.facts import folder_of, is_folder, read_facts
-    from warehouse.database.leftovers import leftovers
+    from warehouse.database.paths import leftovers
 
     with open_for_read(db) as connection:
         is_written = is_snapshot(connection, db)

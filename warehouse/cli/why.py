@@ -87,11 +87,11 @@ def why(
     or for 20 tokens per active parameter. --model, --accelerator, --gpus and --batch are those of
     `plan`, and may be given as KEY=VALUE instead.
     """
-    from warehouse.ask.asked import asked_why
+    from warehouse.ask.why import diagnose_pairs
 
     chosen = estimator or DEFAULT_ESTIMATOR
     with progress_line("layouts evaluated") as on_evaluated:
-        query, found = asked_why(
+        query, found = diagnose_pairs(
             *(db, [*problem.pairs(), *pairs]),
             estimator=chosen,
             variant=mending.variant,

@@ -19,7 +19,7 @@ from estimators.interval import (
     memory_that_fits,
 )
 from warehouse.ask.explain import explain
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.plan.errors import memory_errors, own_run_errors, stored_errors
