@@ -6,7 +6,7 @@ python := .venv/bin/python
 # Tests start the program some hundred times: compiling it each time takes a quarter of a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart test test-all lint lint-types lint-sql lint-format lint-style format docs site \
+.PHONY: help quickstart test test-all lint lint-types lint-sql lint-format lint-style format pages site \
 	lock bench faults clean runtime dev
 
 help: ## List the targets
@@ -43,8 +43,8 @@ format: dev ## Format Python and SQL, and correct style
 	@$(python) -m ruff format .
 	@$(python) -m sqlfluff fix sql
 
-docs: dev ## Generate the references of columns, errata and lineage
-	@$(python) -m docs.build.pages docs
+pages: dev ## Make the generated pages and pictures anew (ARGS="columns.md tour.md" to choose)
+	@$(python) -m docs.build.pages $(ARGS)
 
 site: dev ## Build docs/ as a site in site/ that is read and searched without a server
 	@.ci/environment docs

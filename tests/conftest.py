@@ -21,7 +21,7 @@ from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
 from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
-from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import CONFIG
 
 TOY_SQL = Path(__file__).parent / "toy_sql"
 

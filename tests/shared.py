@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import io
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import pages
-from tests.shells import in_shell
-from warehouse.cli.main import run
+from docs.build import console
 from warehouse.database import snapshot
-from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import CONFIG
+
+call = console.call
 
 Command = Callable[..., tuple[int, str, str]]
 """Calls a command with these arguments; returns exit code, stdout, stderr."""
@@ -79,18 +77,6 @@ class Shared:
             yield
 
 
-def call(*arguments: object) -> tuple[int, str, str]:
-    """Call a command in this process, where no test captures its output."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
-    with redirect_stdout(out), redirect_stderr(err):
-        code = run([str(argument) for argument in arguments])
-    texts = []
-    for stream in (out, err):
-        stream.seek(0)
-        texts.append(stream.read())
-    return code, texts[0], texts[1]
-
-
 @contextmanager
 def held(database: Path) -> Iterator[int]:
     """Have another process hold a database open for writing; yield its number."""
@@ -132,32 +118,12 @@ def build_wheel(source: Path, place: Path) -> Path:
     return place / "installed"
 
 
-def arguments_of(command: str) -> list[str] | None:
-    """Return the arguments of a line that only calls the program, None where it needs a shell."""
-    if "$" in command:
-        return None
-    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    words = list(lexer)
-    if words[0] != "warehouse" or any(set(word) <= set("|&;<>()") for word in words):
-        return None
-    return words[1:]
-
-
 def printed(command: str, place: Path, database: Path | None = None) -> str:
-    """Return what a page shows of a command; the program itself runs in this process."""
+    """Return what a page shows of a command; DuckDB has one thread, as in all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        patch.delenv("WAREHOUSE_DB", raising=False)
         # pages are written with all threads: their figures depend on no number of them
         patch.setitem(CONFIG, "threads", 1)
-        if database is not None:
-            patch.setenv("WAREHOUSE_DB", str(database))
-        arguments = arguments_of(command)
-        done = in_shell(command, call) if arguments is None else call(*arguments)
-    assert done[0] == 0, f"{command}\n{done[2]}"
-    return pages.shown(*done[1:])
+        return console.printed(command, place, database)
 
 
 def run_program(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:

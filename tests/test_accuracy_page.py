@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy_page import PAGE, filled
-from benchmarks.pages import CONSOLE, commands
 from benchmarks.published import parts_of, published_rows
+from docs.build.accuracy import PAGE, filled
+from docs.build.console import CONSOLE, commands
 from estimators.training_step.step import TIMES
 from tests.shared import Quickstart, printed
 
@@ -23,7 +23,7 @@ def database(quickstart: Quickstart) -> Path:
 def test_the_page_is_up_to_date(database: Path) -> None:
     page = PAGE.read_text("utf-8")
     assert len(CONSOLE.findall(page)) == 6
-    assert filled(page, database, printed) == page, "run python -m benchmarks.accuracy_page"
+    assert filled(page, database, printed) == page, "run `make pages ARGS=accuracy.md`"
 
 
 def test_an_outdated_figure_is_found(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.gallery import GALLERY, PAGE, PICTURES, SWEEPS, command_of
-from tests.shared import arguments_of
+from docs.build.console import arguments_of
+from docs.build.gallery import GALLERY, PAGE, PICTURES, SWEEPS, command_of
 from warehouse.cli import main
 from warehouse.plot.query import query_of
 from warehouse.plot.registry import PLOTS

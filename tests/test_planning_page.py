@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import blocks, commands, comparable, write_files
+from docs.build.console import blocks, commands, comparable, write_files
 from tests.shared import printed
 
 PAGE = (Path(__file__).parents[1] / "docs" / "planning.md").read_text("utf-8")

@@ -1,6 +1,6 @@
 """docs/python.md: its sessions run in order and print what the page shows.
 
-``python -m benchmarks.pages docs/python.md`` writes the answers of today into the page.
+``make pages ARGS=python.md`` writes the answers of today into the page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import SESSION, shown_session, with_sessions
+from docs.build.console import SESSION, shown_session, with_sessions
 from tests.shared import Quickstart
 from warehouse import Warehouse
 

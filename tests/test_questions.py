@@ -1,6 +1,6 @@
 """docs/questions.md: every query runs as written, and its answer is the one on the page.
 
-``python -m benchmarks.pages docs/questions.md`` writes the answers of today into the page.
+``make pages ARGS=questions.md`` writes the answers of today into the page.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import CONSOLE, commands, comparable, write_files
+from docs.build.console import CONSOLE, commands, comparable, write_files
 from tests.shared import printed
 
 ROOT = Path(__file__).parents[1]

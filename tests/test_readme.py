@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import blocks, commands, comparable, write_files
+from docs.build.console import blocks, commands, comparable, write_files
 from tests.shared import Quickstart, Shared, printed
 
 ROOT = Path(__file__).parents[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shells import in_shell
+from docs.build.shells import in_shell
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """docs/sql-clients.md: every block runs on a copy of the small quickstart, or its SQL and rows do.
 
-``python -m benchmarks.pages docs/sql-clients.md`` writes the answers of today into the page. The
+``make pages ARGS=sql-clients.md`` writes the answers of today into the page. The
 sections of clients that the tests do not install show the answers to the same three questions.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from benchmarks.pages import blocks, filled
+from docs.build.console import blocks, filled
 from tests.shared import Quickstart
 
 ROOT = Path(__file__).parents[1]
@@ -27,7 +27,7 @@ SECTIONS = {
 }
 SESSIONS = """\
 import sys
-from benchmarks.pages import with_sessions
+from docs.build.console import with_sessions
 sys.stdout.write(with_sessions(sys.stdin.read()))
 """
 QUERY = re.compile(r'^>>> [A-Z]+ = """\n(.*?)^\.\.\. """', re.MULTILINE | re.DOTALL)

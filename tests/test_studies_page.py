@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from benchmarks.pages import blocks, commands, write_files
+from docs.build.console import blocks, commands, write_files
 from tests.shared import call, printed
 
 PAGE = (Path(__file__).parents[1] / "docs" / "studies.md").read_text("utf-8")

@@ -16,7 +16,7 @@ import pytest
 
 from tests.shared import Quickstart
 from warehouse.cli.commands import COMMANDS
-from warehouse.database.source import package_hash
+from warehouse.database.stamp import package_hash
 
 STEPS = """\
 model,accelerator,num_gpus,global_batch_size,step_seconds
@@ -48,7 +48,7 @@ for directory in ("sql", "reference", "studies", "examples"):
     found = getattr(resources, f"{directory}_directory")()
     assert found.is_relative_to(sys.argv[1]), found
 from warehouse.calibrate import published
-from warehouse.database.source import package_hash
+from warehouse.database.stamp import package_hash
 
 codes, evaluate = [], published.evaluate_intervals
 for name, arguments, out in json.loads(sys.argv[2]):

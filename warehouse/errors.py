@@ -15,7 +15,7 @@ MAX_SHOWN = 10
 """Most refusals that a message lists; the others are counted."""
 
 LONGEST_HINT = 300
-"""Most characters of a hint in a message with several: a list of all known names can be longer."""
+"""Longest hint, in characters, when a message has several."""
 
 LONGEST_MESSAGE = 5000
 """Characters of a message that is shown."""
@@ -60,27 +60,20 @@ class InputError(WarehouseError):
     def from_refusals(
         cls, refusals: Sequence[Refusal], file: str = "", names: Sequence[str] = ()
     ) -> InputError:
-        """Return one error that lists all faults of `file`.
+        """Return one error that lists all faults of `file`, by the names or numbers of its rows.
 
         A hint that all refusals share is printed once, at the end. Any other hint follows the last
         of the consecutive refusals that have it, and is cut if it is long.
-
-        Parameters
-        ----------
-        file
-            The refused file; empty if it has no name.
-        names
-            Names of the rows; by default their numbers.
         """
         shown = refusals[:MAX_SHOWN]
         hints = {refusal.hint for refusal in shown}
         shared = hints.pop() if len(hints) == 1 else ""
         lines = []
         for refusal, following in zip_longest(shown, shown[1:]):
-            place = [file] if file else []
+            where = [file] if file else []
             if refusal.row is not None:
-                place.append(names[refusal.row] if names else f"row {refusal.row + 1}")
-            lines.append(": ".join([*place, str(replace(refusal, hint=""))]))
+                where.append(names[refusal.row] if names else f"row {refusal.row + 1}")
+            lines.append(": ".join([*where, str(replace(refusal, hint=""))]))
             if refusal.hint and not shared and (not following or following.hint != refusal.hint):
                 lines.append(f"hint: {shortened(refusal.hint, LONGEST_HINT)}")
         if len(refusals) > len(shown):
@@ -102,19 +95,9 @@ def shortened(text: str, longest: int) -> str:
 
 
 def require_capability(estimator: Estimator, capability: str, lack: str) -> None:
-    """Raise unless an estimator has a capability; the hint names those that have it.
+    """Raise `UsageError` unless an estimator has a capability; the hint names those that have it.
 
-    Parameters
-    ----------
-    capability
-        As `registry.with_capability` takes it.
-    lack
-        Reason of the refusal, such as "has no constants to calibrate".
-
-    Raises
-    ------
-    UsageError
-        If it has not.
+    `lack` is the reason, such as "has no constants to calibrate".
     """
     if not getattr(estimator, capability):
         from estimators.registry import with_capability
@@ -137,3 +120,20 @@ class DatabaseError(WarehouseError):
 
 class LockedError(DatabaseError):
     """Another process has the database open."""
+
+    process: int | None = None
+    """The process that has it open, where DuckDB names it."""
+
+
+def space_error(path: object, reason: str) -> DatabaseError | None:
+    """Return the error of a file that has no room; None where the system gives another reason."""
+    if "File too large" in reason:
+        what = "raise the largest size of a file (`ulimit -f`)"
+    elif "No space left on device" in reason or "Disk quota exceeded" in reason:
+        what = "free some disk space"
+    else:
+        return None
+    return DatabaseError(
+        f"{path}: there is no space left for it",
+        f"{what} and run the same command again: committed rows stay",
+    )

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import shutil
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from warehouse.errors import InputError
 from warehouse.processes import is_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 
 _FORMULA = re.compile(
@@ -40,6 +40,9 @@ def formula_warning(columns: Iterable[str]) -> str:
     names = ", ".join(f"`{name}`" for name in columns)
     return f"texts in {names} begin as formulas do: import the CSV into a spreadsheet as text"
 
+
+_PARTIAL = re.compile(r"\.(?P<target>.+)\.(?P<process>[0-9]{1,19})\.partial(?:\.wal)?")
+"""Name of a partial file, or of DuckDB's log of one."""
 
 _STREAMS = ("/dev/stdout", "/dev/stderr")
 
@@ -145,21 +148,57 @@ def partial_path(target: Path) -> Path:
 
 def target_of_partial(path: Path) -> Path:
     """Return the path that `partial_path` gave a partial file for; another path is returned."""
-    if path.name.startswith(".") and path.suffix == ".partial":
-        return path.with_name(path.name[1:].rsplit(".", 2)[0])
-    return path
+    match = _PARTIAL.fullmatch(path.name)
+    return path.with_name(match["target"]) if match else path
+
+
+def partials(directory: Path, targets: Collection[str] | None = None) -> dict[Path, int]:
+    """Return the partial files and folders of a directory, each with the process that writes it.
+
+    `targets` are the names of the files that are to be written; None: any.
+    """
+    processes = {}
+    with suppress(OSError):
+        for path in directory.iterdir():
+            match = _PARTIAL.fullmatch(path.name)
+            if match and (targets is None or match["target"] in targets):
+                processes[path] = int(match["process"])
+    return processes
+
+
+def abandoned(directory: Path, targets: Collection[str] | None = None) -> list[Path]:
+    """Return those of `partials` that killed processes left."""
+    found = partials(directory, targets)
+    return [path for path, process in found.items() if not is_alive(process)]
 
 
 def remove_abandoned(target: Path) -> None:
     """Remove partial files of `target` that killed processes left."""
-    start, end = f".{target.name}.", ".partial"
-    with suppress(OSError):
-        for path in target.parent.iterdir():
-            if path.name.startswith(start) and path.name.endswith(end):
-                number = path.name[len(start) : -len(end)]
-                if number.isdecimal() and not is_alive(int(number)):
-                    with suppress(OSError):
-                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in abandoned(target.parent, [target.name]):
+        with suppress(OSError):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextmanager
+def put_whole(target: Path) -> Iterator[Path]:
+    """Yield a path beside `target`; the file there takes its place when the block ends.
+
+    A block that fails, or that leaves no file, keeps `target` as it was, and so does a kill.
+    """
+    partial = partial_path(target)
+    _remove(partial)  # of a killed process that had the number of this one
+    try:
+        yield partial
+        with suppress(FileNotFoundError):
+            partial.replace(target)
+    finally:
+        _remove(partial)
+
+
+def _remove(partial: Path) -> None:
+    for path in (partial, partial.with_name(f"{partial.name}.wal")):
+        with suppress(OSError):
+            path.unlink()
 
 
 def digest_of(file: Path) -> str:
@@ -195,22 +234,17 @@ def written_whole(out: Path) -> Iterator[Path]:
     is_stream = out.is_relative_to("/dev/fd") or str(out) in _STREAMS
     is_stream = is_stream or (out.exists() and not out.is_file())
     target = out if is_stream else out.resolve()
-    partial = target if is_stream else partial_path(target)
     if not is_stream:
         remove_abandoned(target)
     try:
-        yield partial
-        if not is_stream:
-            with suppress(OSError):
-                shutil.copymode(target, partial)
-            partial.replace(target)
+        with nullcontext(out) if is_stream else put_whole(target) as partial:
+            yield partial
+            if not is_stream:
+                with suppress(OSError):
+                    shutil.copymode(target, partial)
     except OSError as error:
         names = [name for name in (error.filename, error.filename2) if name is not None]
         if names and not any(str(name).startswith(str(partial)) for name in names):
             raise  # the error is about another file
         hint = "free some space, or name another file"
         raise InputError(f"{out}: cannot be written: {error.strerror or error}", hint) from None
-    finally:
-        if not is_stream:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Processes: whether one is alive, its start, its command line, and unique marks."""
+"""Processes of this machine: whether one is alive, its start, its command and a unique mark."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pathlib import Path
 
 _LONGEST_COMMAND = 80
 """Characters of a command line that a message shows."""
+
+_UNITS = (("day", 86_400), ("hour", 3600), ("minute", 60))
 
 
 def is_alive(pid: object) -> bool:
@@ -95,3 +97,20 @@ def command_of(pid: int) -> str | None:
         program = ["warehouse", *words[2:]]
     text = " ".join(" ".join(program).split())
     return text if len(text) <= _LONGEST_COMMAND else f"{text[: _LONGEST_COMMAND - 3]}..."
+
+
+def in_words(pid: int | None) -> str:
+    """Return a process, its command and for how long it has run; None: one that nobody named."""
+    if pid is None:
+        return "another process"
+    command, age = command_of(pid), age_seconds(pid)
+    details = [f"`{command}`"] if command else []
+    details += [] if age is None else [f"runs for {duration(age)}"]
+    return f"process {pid}" + (f" ({', '.join(details)})" if details else "")
+
+
+def duration(seconds: float) -> str:
+    """Return a time in its largest whole unit, such as "3 hours"."""
+    unit, size = next((unit for unit in _UNITS if seconds >= unit[1]), ("second", 1))
+    number = int(seconds // size)
+    return f"{number} {unit}{'' if number == 1 else 's'}"

@@ -1,248 +1,132 @@
-"""Generated pages: ``python -m docs.build.pages docs``.
+"""Make every generated page and picture anew, or those that are named.
 
-From the data dictionary, the reference tables, and the views of an empty database.
+Pages are made side by side, each in an empty directory, by the commands that they show.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import shutil
 import sys
-from functools import cache
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import chdir
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
 
-from docs.build.lineage_picture import Box, picture
-from estimators.columns import GROUPS
-from warehouse.database import resources
-from warehouse.database.describe import Description
-from warehouse.database.empty import in_memory
-from warehouse.database.lineage import readers_of, without
-from warehouse.database.meanings import LAYERS
-from warehouse.database.reference import read_table
-from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT
+from docs.build import accuracy, calibration, gallery, references, report_picture
+from docs.build.console import filled, printed, with_sessions, write_files
+from warehouse.database.paths import CONFIG
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DATABASE = Path("db") / "warehouse.duckdb"
+"""Where commands find the database, in the directory in which they run."""
 
-    from estimators.columns import Column
+Job = Callable[[Path], str | None]
+"""Makes pages in an empty folder; returns a warning, if it has one."""
 
-_COLUMNS = """\
-# Columns
 
-Every column of the tables, batch files and studies, from `estimators/columns`. Do not edit
-this page: `make docs` generates it.
+def make_references(_folder: Path) -> None:
+    """Write the pages about columns, errata and lineage."""
+    for name, text in references.PAGES.items():
+        (DOCS / name).write_text(text(), encoding="utf-8")
 
-Units are base units, in storage and in files; a name ends with its unit. *Accepted* is what a
-study or batch file may give. `warehouse schema TABLE` lists the columns of a table or view with
-their meanings, `warehouse schema COLUMN` where a column occurs. In a DuckDB shell meanings are
-comments: `select column_name, comment from duckdb_columns() where table_name = 'TABLE'`.
-"""
 
-_COLUMN_HEADER = ("column", "type", "unit", "meaning", "accepted", "source")
+def make_pages(folder: Path, paths: tuple[Path, ...], setup: str = "") -> None:
+    """Write pages anew whose commands run in one folder, after the command `setup`."""
+    said = {setup: printed(setup, folder)} if setup else {}
 
-_ERRATA = """\
-# Errata
+    def ask(command: str, place: Path, database: Path | None) -> str:
+        return said.get(command) or printed(command, place, database)
 
-Faults of the sources: of published programs and figures, not of this project's code. From
-`db/reference/erratum.csv`, which is table `erratum` in a database. Do not edit this page:
-`make docs` generates it.
+    for path in paths:
+        page = path.read_text("utf-8")
+        write_files(page, folder)
+        page = filled(page, folder, ask=ask)
+        with chdir(folder):
+            path.write_text(with_sessions(page), encoding="utf-8")
 
-**Mended** errata have two figures. Variant `published` has no mend: formulas keep their faults and
-give the source's own figures. Variant `corrected`, the default, has all mends of its estimator.
-**Recorded** errata have no mend: they change no figure here, or are defensible choices of a model.
-Both variants keep them.
 
-`warehouse sweep`, `evaluate`, `show` and `operations` take `--variant published` or
-`--variant corrected`, or `--mend R1,R2` for those mends alone. `warehouse rank --variant R2,R4`
-ranks what is stored under them. A study says `variant`, where `each` is every mend alone, or
-`mends = ["R1", "R2"]`.
+def make_planning(folder: Path) -> str | None:
+    """Write the page about plans, and draw the report of one of its plans."""
+    make_pages(folder, (DOCS / "planning.md",))
+    drawn = report_picture.draw(folder)
+    return None if drawn else f"{report_picture.PICTURE.name} stays as it is: no Chromium"
 
-View `erratum_effect` shows the effect of each mend on stored rows: for each problem the best layout
-as published and as mended, their times and memory, and the mended time of the published best.
 
-A section is an estimator, or a reference table whose published figures have the fault.
-"""
+def make_gallery(folder: Path) -> None:
+    """Write the gallery and draw its pictures."""
+    gallery.PAGE.write_text(gallery.gallery(folder), encoding="utf-8")
 
-_LINEAGE = """\
-# Lineage
 
-The tables, views and macros that each view reads, found by DuckDB's parser. `make docs` generates
-this page: do not edit it. `warehouse schema NAME` shows the same for one of them, with all tables
-that it rests on.
+def make_calibration(_folder: Path) -> None:
+    """Write the page about calibrations."""
+    text = calibration.PAGE.read_text("utf-8")
+    calibration.PAGE.write_text(calibration.filled(text), encoding="utf-8")
 
-[![From stored tables to marts](lineage.svg)](lineage.svg)
 
-A line goes from a table or view to its reader; broken lines stay within a layer. The picture omits
-macros, tables that no view reads, and the views `current_*`, each of which is one table of results
-with columns of `problem` and `cell`. A view `leading_*` or `near_*` is drawn as the view that it is
-made from. Opened by itself it is twice as wide, and the pointer highlights all lines of a box.
-"""
+def make_small(folder: Path) -> None:
+    """Write the pages whose reader has the database of the small quickstart."""
+    printed("warehouse quickstart --small", folder)
+    for path in (DOCS / "python.md", DOCS / "sql-clients.md"):
+        place = folder / path.stem
+        (place / "db").mkdir(parents=True)
+        shutil.copyfile(folder / DATABASE, place / DATABASE)
+        make_pages(place, (path,))
+    text = accuracy.PAGE.read_text("utf-8")
+    accuracy.PAGE.write_text(accuracy.filled(text, folder / DATABASE), encoding="utf-8")
 
-_LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)
-_COLUMNS_SHOWN = {
-    "results": 0,
-    "records": 0,
-    "reference": 0,
-    "staging": 1,
-    "intermediate": 2,
-    "functions": 3,
-    "marts": 4,
+
+JOBS: Mapping[tuple[str, ...], Job] = {
+    ("gallery.md",): make_gallery,
+    ("README.md", "tour.md"): partial(
+        make_pages, paths=(ROOT / "README.md", DOCS / "tour.md"), setup="warehouse quickstart"
+    ),
+    ("planning.md",): make_planning,
+    ("questions.md",): partial(make_pages, paths=(DOCS / "questions.md",)),
+    ("python.md", "sql-clients.md", "accuracy.md"): make_small,
+    ("calibration.md",): make_calibration,
+    tuple(references.PAGES): make_references,
 }
-"""Layer -> column of the picture."""
-
-_LINEAGE_HEADER = ("name", "reads", "read by")
-
-_MENDED = {
-    "id": "erratum",
-    "where": "place",
-    "fault": "fault",
-    "consequence": "consequence",
-    "mend": "mend",
-}
-_RECORDED = {title: column for title, column in _MENDED.items() if column != "mend"}
-"""Heading of a table -> the column of `erratum` under it."""
+"""The pages that a job makes together -> the job. Long jobs come first."""
 
 
-def columns_page() -> str:
-    """Return the column reference as Markdown."""
-    sections = [_COLUMNS]
-    for title, columns in GROUPS.items():
-        sections.append(f"## {title}\n\n{_table(_COLUMN_HEADER, map(_column_cells, columns))}")
-    return "\n".join(sections)
+def run_in_folder(job: Job) -> str | None:
+    """Run a job in a new folder, with no database named."""
+    os.environ.pop("WAREHOUSE_DB", None)
+    CONFIG["enable_progress_bar"] = False  # DuckDB takes a process of the pool for a notebook
+    with TemporaryDirectory() as folder:
+        return job(Path(folder))
 
 
-def errata_page() -> str:
-    """Return what table `erratum` has as Markdown: a section an estimator, mended errata first."""
-    table = read_table(resources.reference_directory() / "erratum.csv")
-    names = [column.name for column in table.columns]
-    by_estimator: dict[str, list[Mapping[str, Any]]] = {}
-    for row in table.rows:
-        record = dict(zip(names, row, strict=True))
-        by_estimator.setdefault(record["estimator"], []).append(record)
-    return "\n".join([_ERRATA, *(_section(name, rows) for name, rows in by_estimator.items())])
-
-
-def lineage_page() -> str:
-    """Return what each view and macro reads, and what reads each table, as Markdown."""
-    described = _description()
-    parts = [_LINEAGE]
-    for layer in _LAYERS_SHOWN:
-        rows = [
-            (
-                f"`{thing.name}`",
-                _names(described.reads.get(thing.name, ())),
-                _names(_readers(thing.name)),
-            )
-            for thing in described.things.values()
-            if thing.layer == layer
-        ]
-        parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(_LINEAGE_HEADER, rows)}")
-    for layer in ("results", "records", "reference", "macros"):
-        stored = [
-            (f"`{thing.name}`", _names(_readers(thing.name)))
-            for thing in described.things.values()
-            if thing.layer == layer
-        ]
-        parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(('name', 'read by'), stored)}")
-    return "\n".join(parts)
-
-
-def lineage_picture() -> str:
-    """Return the same as an SVG, from stored tables on the left to marts on the right."""
-    described = _description()
-    hidden = {
-        thing.name for thing in described.things.values() if thing.layer in (CURRENT, "macros")
-    }
-    reads = without(described.reads, hidden)
-    # every staging view would have a line from each of these two
-    records = {thing.name for thing in described.things.values() if thing.layer == "records"}
-    for name in [n for n in reads if described.things[n].layer == "staging"]:
-        reads[name] = tuple(n for n in reads[name] if n not in records)
-    readers = readers_of(reads)
-    boxes = []
-    for thing in described.things.values():
-        if thing.layer in _COLUMNS_SHOWN and (thing.kind != "table" or thing.name in readers):
-            column = _COLUMNS_SHOWN[thing.layer] + (thing.name == CONFIGURATION_SOURCE)
-            boxes.append(
-                Box(thing.name, thing.layer, column, f"{thing.what} {thing.grain}".strip())
-            )
-    boxes.sort(key=lambda box: (list(_COLUMNS_SHOWN).index(box.layer), box.name))
-    return picture(boxes, reads)
-
-
-@cache
-def _description() -> Description:
-    return Description(in_memory())
-
-
-def _readers(name: str) -> tuple[str, ...]:
-    return _description().readers.get(name, ())
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _section(estimator: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    sources = dict.fromkeys(row["source"] for row in rows)
-    parts = [f"## {estimator}\n\nSource: {'; '.join(sources)}.\n"]
-    for title, columns, is_mended in (("Mended", _MENDED, True), ("Recorded", _RECORDED, False)):
-        own = [row for row in rows if row["is_mended"] is is_mended]
-        if own:
-            cells = ([row[name] or "" for name in columns.values()] for row in own)
-            parts.append(f"**{title}**\n\n{_table(columns, cells)}")
-    return "\n".join(parts)
-
-
-def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [_line(header), _line("---" for _ in header)]
-    lines += [_line(cell.replace("|", "\\|") for cell in row) for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _column_cells(column: Column) -> tuple[str, ...]:
-    return (
-        f"`{column.name}`",
-        column.duckdb_type.lower(),
-        column.unit,
-        column.meaning,
-        _accepted(column),
-        column.source,
-    )
-
-
-def _accepted(column: Column) -> str:
-    if column.choices:
-        return ", ".join(f"`{choice}`" for choice in column.choices)
-    bounds = (
-        f"above {column.above:g}" if column.above is not None else "",
-        f"at least {column.minimum:g}" if column.minimum is not None else "",
-        f"at most {column.maximum:g}" if column.maximum is not None else "",
-    )
-    return ", ".join(bound for bound in bounds if bound)
-
-
-PAGES = {
-    "columns.md": columns_page,
-    "errata.md": errata_page,
-    "lineage.md": lineage_page,
-    "lineage.svg": lineage_picture,
-}
-"""File of a generated page -> what makes its text."""
-
-
-def main(arguments: list[str]) -> None:
-    """Write every page into the directory that the one argument names."""
-    if len(arguments) != 1:
-        raise SystemExit("usage: python -m docs.build.pages DIRECTORY")
-    for name, text in PAGES.items():
-        page = Path(arguments[0]) / name
-        page.write_text(text(), encoding="utf-8")
-        print(page, file=sys.stderr)
+def main() -> None:
+    """Make the pages that the command line names; all, if it names none."""
+    known = [name for names in JOBS for name in names]
+    parser = argparse.ArgumentParser(prog="python -m docs.build.pages", description=__doc__)
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(known)}")
+    wanted = parser.parse_args().pages
+    if unknown := sorted(set(wanted) - set(known)):
+        parser.error(f"no generated page: {', '.join(unknown)}; choose from {', '.join(known)}")
+    chosen = {names: job for names, job in JOBS.items() if not wanted or set(names) & set(wanted)}
+    failed = False
+    # a process a job: each has a directory and an environment of its own
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        running = {pool.submit(run_in_folder, job): names for names, job in chosen.items()}
+        for done in as_completed(running):
+            names = ", ".join(running[done])
+            if error := done.exception():
+                failed = True
+                print(f"error: {names}: {error}", file=sys.stderr)
+            else:
+                print(f"{names}: made", file=sys.stderr)
+                if warning := done.result():
+                    print(f"warning: {warning}", file=sys.stderr)
+    sys.exit(failed)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -16,6 +16,7 @@ OUTSIDE = {
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
     "LICENSE.txt": "LICENSE",
+    "NOTICE.txt": "NOTICE",
     "studies/my_cluster.toml": "studies/my_cluster.toml",
 }
 """Place in the site -> file of the project."""
@@ -23,6 +24,7 @@ OUTSIDE = {
 _MOVED = {
     "../studies/my_cluster.toml": "studies/my_cluster.toml",
     "LICENSE": "LICENSE.txt",
+    "NOTICE": "NOTICE.txt",
     "README.md": "index.md",
 }
 """Target of a link in the repository -> its target in the site."""

@@ -80,9 +80,9 @@ def ranks_of(case: Case) -> Ranks:
 
 
 DEPTH: dict[str, Callable[[int], float]] = {
-    "zb_h1": lambda ranks: float(ranks),
+    "zb_h1": float,
     "zb_h2": lambda ranks: 2.0 * ranks - 1,
-    "zbv": lambda ranks: float(ranks),
+    "zbv": float,
     "dualpipe": lambda ranks: (ranks + 1) / 2,
     "dualpipev": lambda ranks: ranks + 0.5,
 }

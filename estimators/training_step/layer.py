@@ -406,6 +406,11 @@ def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -
 
 
 __all__ = [
-    *("LAYER_KEYS", "Layer", "Size", "Work"),
-    *("layer_of", "size_of", "stream_seconds", "work_of"),
+    "LAYER_KEYS",
+    "Layer",
+    "Size",
+    "Work",
+    "layer_of",
+    "size_of",
+    "work_of",
 ]

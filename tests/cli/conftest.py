@@ -17,8 +17,8 @@ from tests.cli.planning import QUESTION
 from tests.shared import Command, Document, Program, Quickstart, Refusal, Shared, call
 from warehouse.calibrate import run as calibration
 from warehouse.cli.main import run
-from warehouse.database.file_format import CONFIG
-from warehouse.plan import stages
+from warehouse.database.paths import CONFIG
+from warehouse.plan import run as plan_run
 
 PROGRAM = (sys.executable, "-m", "warehouse.cli.main")
 
@@ -131,20 +131,20 @@ def same_answers(answers: dict[object, Any], monkeypatch: pytest.MonkeyPatch) ->
 
     A file that was written to since has another time, and is asked again.
     """
-    answered = stages.run_stages
+    answered = plan_run.answer_plan
 
-    def run_stages(run: Any, wanted: Any, database: Path, *more: Any) -> Any:
+    def answer_plan(run: Any, sweep: Any, database: Path, top: int = 3, *more: Any) -> Any:
         def key() -> object:
             file = database.stat() if database.exists() else None
-            asked = repr((run.request, run.terms, wanted[-1]))
+            asked = repr((run.request, run.terms, top))
             return asked, database, file and (file.st_size, file.st_mtime_ns)
 
         if (before := key()) not in answers:
-            answers[before] = answer = answered(run, wanted, database, *more)
+            answers[before] = answer = answered(run, sweep, database, top, *more)
             answers[key()] = answer
         return answers[before]
 
-    monkeypatch.setattr(stages, "run_stages", run_stages)
+    monkeypatch.setattr(plan_run, "answer_plan", answer_plan)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from benchmarks import refresh_calibration
+from docs.build import calibration
 from estimators import registry
 from tests.shared import Command, Shared, call
 
@@ -205,10 +205,10 @@ def test_the_rows_of_a_file_do_not_count_as_published(
 
 @pytest.mark.long
 def test_the_output_in_the_documentation_is_what_the_commands_write() -> None:
-    page = refresh_calibration.PAGE.read_text(encoding="utf-8")
-    assert len(refresh_calibration.BLOCK.findall(page)) == 4
-    hint = "run `python -m benchmarks.refresh_calibration`, and read what the page says about it"
-    assert refresh_calibration.with_blocks(page) == page, hint
+    page = calibration.PAGE.read_text(encoding="utf-8")
+    assert len(calibration.BLOCK.findall(page)) == 4
+    hint = "run `make pages ARGS=calibration.md`, and read what the page says about it"
+    assert calibration.with_blocks(page) == page, hint
 
 
 # ---- profiles in use ----

@@ -57,7 +57,8 @@ def test_values_and_options_are_completed(
     assert (code, err) == (0, "")
     found = out.splitlines()
     assert expected in found
-    assert all(word.startswith(line.split(" ")[-1]) and " " not in word for word in found)
+    begun = line.rsplit(" ", maxsplit=1)[-1]
+    assert all(word.startswith(begun) and " " not in word for word in found)
 
 
 def test_a_name_that_is_completed_is_known_to_the_command(program: Program) -> None:

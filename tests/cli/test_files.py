@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import os
 import shutil
 import subprocess
@@ -14,11 +15,11 @@ import pytest
 
 from tests.shared import Command, digest
 from tests.warehouse.facts_cases import copied, store_profile
-from warehouse.database import backup as backup_room
-from warehouse.database import compact as compact_room
-from warehouse.database.compact import row_counts
+from warehouse import files
+from warehouse.database import copies
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.file_format import CONFIG
+from warehouse.database.copies import row_counts
+from warehouse.database.paths import CONFIG
 
 # ---- export and import ----
 
@@ -141,7 +142,8 @@ def test_a_backup_that_differs_or_fails_gets_no_name(
         3,
         f"error: {out}: cannot be written: No space left on device",
     )
-    monkeypatch.setattr(backup_room, "row_counts", lambda c: row_counts(c) | {"model": 1})
+    numbers = itertools.count(1)
+    monkeypatch.setattr(copies, "row_counts", lambda c: row_counts(c) | {"model": next(numbers)})
     code, _, err = warehouse("backup", out, "--db", empty_warehouse)
     assert code == 5
     assert "table model has" in err
@@ -203,14 +205,14 @@ def test_compact_gives_space_back_and_keeps_every_row(grown: Path, warehouse: Co
 def test_a_copy_with_other_rows_does_not_take_the_place(
     grown: Path, warehouse: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied = compact_room._copy
+    copied = copies._copy
 
     def lossy(connection: duckdb.DuckDBPyConnection, target: Path) -> None:
         copied(connection, target)
         with duckdb.connect(str(target), config=CONFIG) as copy:
             copy.execute("delete from model where model = 'gpt3'")
 
-    monkeypatch.setattr(compact_room, "_copy", lossy)
+    monkeypatch.setattr(copies, "_copy", lossy)
     rows, before = rows_of(grown), grown.stat().st_size
     code, _, err = warehouse("compact", "--db", grown)
     assert code == 5
@@ -226,7 +228,7 @@ def test_a_full_disk_leaves_the_database_and_says_how_to_go_on(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(compact_room, "_copy", full)
+    monkeypatch.setattr(copies, "_copy", full)
     rows = rows_of(grown)
     code, _, err = warehouse("compact", "--db", grown)
     assert code == 5
@@ -245,10 +247,10 @@ def test_files_of_a_killed_compact_disturb_nobody(
 
     with monkeypatch.context() as killed:
         killed.setattr(Path, "replace", end)
-        killed.setattr(compact_room, "_remove", lambda _: None)
+        killed.setattr(files, "_remove", lambda _: None)
         assert warehouse("compact", "--db", grown)[0] == 137
     assert digest(grown) == before
-    left = grown.with_name("grown.duckdb.compact")
+    left = files.partial_path(grown)
     left.write_bytes(left.read_bytes()[:5000])
     assert warehouse("compact", "--db", grown)[0] == 0
     assert grown.stat().st_size < size

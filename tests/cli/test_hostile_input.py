@@ -13,7 +13,7 @@ import pytest
 from estimators.contract import Refusal, RefusedError
 from tests.shared import Command
 from warehouse import Warehouse
-from warehouse.database.backup import backup
+from warehouse.database.copies import backup
 from warehouse.errors import LONGEST_MESSAGE, MAX_SHOWN, DatabaseError, InputError, UsageError
 from warehouse.files import check_target
 from warehouse.limits import shown

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import duckdb
@@ -15,7 +17,7 @@ from estimators.training_step import inputs
 from tests.shared import Command
 from warehouse.database.catalog import packaged_catalog
 from warehouse.plan.question import PlanOptions
-from warehouse.plan.stages import SweepCounts, asked_stages
+from warehouse.plan.run import first_sweep
 
 PRODUCTS = tuple(packaged_catalog().tables["accelerator"])
 FASTER = '[systems.my_H200]\nbased_on = "H200 SXM 141GB"\nhbm_bytes_per_second = 9e12\n'
@@ -86,10 +88,28 @@ def test_a_plan_records_the_system_that_it_is_for(database: Path, catalog: Path)
     options = PlanOptions(
         1e9, "training_step", model="gpt3_1.3B", accelerator="my_H200", gpus=2, catalog=catalog
     )
-    _, stages = asked_stages(options, database)
-    assert isinstance(stages[0], SweepCounts)
-    systems = stages[0].sweep.study.definition["systems"]
+    _, sweep = first_sweep(options, database)
+    systems = sweep.study.definition["systems"]
     assert systems == {"my_H200": {"based_on": "H200 SXM 141GB", "hbm_bytes_per_second": 9e12}}
+
+
+def test_the_printed_explanation_of_a_name_with_signs_can_be_pasted(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
+    name = "it's $HOME; true & mine"
+    catalog = tmp_path / "signs.toml"
+    catalog.write_text(f'[systems."{name}"]\nbased_on = "H200 SXM 141GB"\n')
+    asked = ("plan", "--model", "gpt3_1.3B", "--accelerator", name, "--tokens", "1G")
+    limits = ("--gpus", 2, "--batch", 4, "--catalog", catalog, "--db", database)
+    code, out, err = warehouse(*asked, *limits)
+    assert code == 0, err
+    [command] = re.findall("^explained by: (.*)$", out, re.MULTILINE)
+    shell = f'warehouse() {{ printf "%s\\n" "$@"; }}; {command}'
+    words = subprocess.run(
+        ["bash", "-c", shell], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert words[0] == "explain"
+    assert f"accelerator={name}" in words
 
 
 @pytest.mark.long
@@ -241,7 +261,7 @@ def test_a_wrong_attribute_is_refused_with_file_key_value_and_reason(
     path.write_text(f'[systems.mine]\nbased_on = "GB300"\n{stated}\n')
     code, out, err = warehouse("explain", "accelerator=mine", *LAYOUT, "--catalog", path)
     assert (code, out) == (3, "")
-    assert err.startswith(f"error: {path}: `{stated.split()[0]}` ")
+    assert err.startswith(f"error: {path}: `{stated.split(maxsplit=1)[0]}` ")
     for word in words:
         assert word in err
 

@@ -22,8 +22,7 @@ from tests.cli.planning import errors_of
 from tests.shared import Command, Document, Shared, call
 from warehouse.calibrate.published import published_steps
 from warehouse.calibrate.references import MEASUREMENTS
-from warehouse.cli.plan_published import published_lines
-from warehouse.cli.plan_report import put_report
+from warehouse.cli.common import put_page
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
@@ -32,14 +31,16 @@ from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
 from warehouse.plan.accuracy import (
     SAFE,
+    fit_probability_of,
     memory_factor,
     own_memory_bias,
-    room_probability,
     spare_wanted,
 )
 from warehouse.plan.candidates import QueryCache, slowest_needed
 from warehouse.plan.errors import Errors
 from warehouse.plan.evaluated_errors import measured_errors
+from warehouse.plan.page import plan_page
+from warehouse.plan.published_runs import published_lines
 from warehouse.plan.question import PlanRequest, RunLimits, resolve
 from warehouse.show.formats import Format
 
@@ -313,7 +314,7 @@ def test_own_runs_that_needed_more_memory_make_the_plan_more_careful() -> None:
     def careful(*own: tuple[int, float | None]) -> tuple[float | None, float, float]:
         errors = own_errors(*own)
         factor = memory_factor(run, errors)
-        room, spare = room_probability(run, layout, factor), spare_wanted(run, layout, factor)
+        room, spare = fit_probability_of(run, layout, factor), spare_wanted(run, layout, factor)
         assert room is not None
         assert spare is not None
         return own_memory_bias(errors), room, spare
@@ -328,7 +329,7 @@ def test_own_runs_that_needed_more_memory_make_the_plan_more_careful() -> None:
     # a layout that leaves it is as likely to fit as a safe one
     factor = memory_factor(run, own_errors((1, -0.1)))
     just = {"memory_bytes": (1 - more_spare) * 85e9, "hbm_bytes": 85e9}
-    assert room_probability(run, just, factor) == pytest.approx(SAFE)
+    assert fit_probability_of(run, just, factor) == pytest.approx(SAFE)
     # runs that needed less change nothing
     assert careful((2, 0.3))[1:] == (room, spare)
 
@@ -572,7 +573,7 @@ def test_properties_without_a_published_step_are_listed() -> None:
         model: str, accelerator: str, estimator: str = "training_step", **inputs: Any
     ) -> str:
         run = resolve(PlanRequest(estimator, model, accelerator, 1e12, num_gpus=8, inputs=inputs))
-        return " | ".join(unlike_published(run, packaged_catalog()))
+        return " | ".join(unlike_published(run))
 
     # Megatron's programs on A100 and H100 were measured, with dense models
     assert unlike("llama3_8B", "H100") == ""
@@ -603,7 +604,8 @@ def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
     slow = found["likely_training_seconds"][1] / found["training_seconds"] * found["cost_usd"]
     answer = list(answers.values())[-1]
     request = replace(answer.run.request, limits=RunLimits(budget_usd=0.99 * slow))
-    put_report(replace(answer, run=replace(answer.run, request=request)), 3, Format.TABLE)
+    tight = replace(answer, run=replace(answer.run, request=request))
+    put_page(plan_page(tight, 3), Format.TABLE)
     expected = f"costs {slow:,.0f} USD, more than --budget-usd {0.99 * slow:,.0f}"
     assert f"the slow end of the first interval {expected}" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""`warehouse plan --columns`: wrong names are refused before anything is evaluated."""
+"""`warehouse plan --columns`: names that no table of the page has are refused."""
 
 from __future__ import annotations
 
@@ -10,25 +10,22 @@ import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command
-from warehouse.cli import display
-from warehouse.cli.plan_columns import LAYOUTS, OTHERS, check_columns
-from warehouse.errors import UsageError
-from warehouse.show.formats import Format
 
 pytestmark = pytest.mark.usefixtures("same_answers")
 
 
-def test_an_unknown_column_is_refused_before_anything_is_evaluated(
-    warehouse: Command, database: Path
+def test_an_unknown_column_is_refused_with_the_names_of_all_tables(
+    warehouse: Command, planned: tuple[Path, dict[str, Any], str]
 ) -> None:
-    asked = ("plan", *QUESTION, "--gpus", 8, "--columns", "rank,foo", "--db", database)
-    code, out, err = warehouse(*asked)
+    asked = ("plan", *QUESTION, "--gpus", 8, "--db", planned[0])
+    code, out, err = warehouse(*asked, "--columns", "rank,foo")
     assert (code, out) == (2, "")
     assert "`--columns` foo: the result has no such column" in err
-    assert "rank, " in err
-    assert "slow_training_seconds" in err
-    assert "sweep" not in err
-    assert not database.exists()
+    assert "use rank, " in err
+    assert "planned_gpu_hours" in err or "power_note" in err
+    # a table that CSV does not have has no columns there
+    assert warehouse(*asked, "--columns", "MW")[0] == 0
+    assert warehouse(*asked, "--columns", "MW", "--format", "csv")[0] == 2
 
 
 @pytest.mark.parametrize("columns", ["rank", "foo"])
@@ -53,33 +50,3 @@ def test_the_stages_of_a_dry_run_have_columns_in_json_too(
     code, out, err = warehouse(*asked, "--columns", "rank")
     assert (code, out) == (2, "")
     assert "use stage, action" in err
-
-
-@pytest.mark.parametrize("form", [Format.TABLE, Format.MARKDOWN, Format.CSV])
-def test_every_column_that_is_printed_is_known(
-    warehouse: Command,
-    planned: tuple[Path, dict[str, Any], str],
-    monkeypatch: pytest.MonkeyPatch,
-    form: Format,
-) -> None:
-    printed: list[str] = []
-
-    def chosen_places(columns: Any, *headed: Any) -> Any:
-        printed.extend(columns)
-        return display.chosen_places(columns, *headed)
-
-    monkeypatch.setattr("warehouse.cli.common.chosen_places", chosen_places)
-    asked = ("plan", *QUESTION, "--gpus", 8, "--format", form.value, "--db", planned[0])
-    code, _, err = warehouse(*asked)
-    assert code == 0, err
-    assert "memory_bytes" in printed
-    assert set(printed) <= {*LAYOUTS, *OTHERS}
-    check_columns(printed, form, is_dry_run=False)
-
-
-def test_columns_are_known_by_the_headings_of_each_unit() -> None:
-    names = ["Training days", "training hours", "MW", "memory GB", "%", "step s"]
-    check_columns(names, Format.TABLE, is_dry_run=False)
-    with pytest.raises(UsageError, match="MW"):
-        check_columns(["MW"], Format.CSV, is_dry_run=False)
-    check_columns(["stage"], Format.CSV, is_dry_run=True)

@@ -13,13 +13,18 @@ import pytest
 
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION
 from tests.shared import Command
-from warehouse.cli.plan_summary import summary_lines
 from warehouse.errors import InputError
 from warehouse.plan.compare import Comparison, best_counts, better_batch, no_faster_counts
-from warehouse.plan.count_table import batch_line, batch_to_try, count_lines, count_rows
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
 from warehouse.plan.search import has_many_layouts
+from warehouse.plan.words import (
+    batch_line,
+    batch_to_try,
+    count_lines,
+    count_rows,
+    summary_lines,
+)
 
 pytestmark = pytest.mark.usefixtures("same_answers")
 
@@ -111,7 +116,7 @@ def test_the_batch_that_a_count_divides_is_named_where_the_count_is_asked_for(
     assert (line is None) == (other is None)
     if line is not None:
         odd = num_gpus // 128
-        assert line.startswith(f"{odd} does not divide the batch of {batch:,}, so the replicas")
+        assert line.startswith(f"{batch:,} is not a multiple of {odd}, so replicas cannot use all")
         assert line.endswith(f"--batch {other} may be faster")
 
 
@@ -221,9 +226,9 @@ def test_a_layout_with_an_earlier_slow_end_is_named_where_it_is_hardly_slower(
 
     def surer(**changed: float) -> Any:
         other = {**best, "tensor_parallel": 2, **changed}
-        found = replace(answer, layouts=[best, other], other_kind=None, safer=None)
+        found = replace(answer, layouts=[best, other], other_kind=None, roomier_layout=None)
         lines = [line for line in summary_lines(found) if line.startswith("  surer")]
-        assert bool(lines) == (found.surer is not None)
+        assert bool(lines) == (found.steadier_layout is not None)
         return " ".join(lines)
 
     assert "(+4.0 %), nine times in ten" in surer(

@@ -239,8 +239,8 @@ def test_a_number_of_gpus_without_a_layout_is_refused_before_anything_is_stored(
     ],
 )
 def test_the_question_has_the_real_shape_of_a_mixture(model: str, words: str) -> None:
-    from warehouse.cli.plan_question import question_lines
     from warehouse.plan.question import PlanRequest, resolve
+    from warehouse.plan.question_words import question_lines
 
     run = resolve(PlanRequest("training_step", model, "H100", 1e12, num_gpus=8))
     # less than all parameters by two matrices of the vocabulary, 1.853 G and 1.158 G

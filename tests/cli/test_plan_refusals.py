@@ -63,8 +63,7 @@ def test_the_hint_names_a_count_with_a_layout_that_is_likely_to_fit(
         (
             16,
             None,
-            "16 GPUs hold it by the estimate (but no count has a layout that is 90 % "
-            "likely to fit)",
+            "16 GPUs are enough by the estimate (but with its error no count is likely to fit)",
         ),
     ],
 )

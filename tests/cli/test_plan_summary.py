@@ -12,10 +12,10 @@ import pytest
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command
-from warehouse.cli.plan_summary import record_in_words
 from warehouse.plan.candidates import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
+from warehouse.plan.words import probability_in_words, record_in_words
 from warehouse.show.units import with_digits
 
 pytestmark = pytest.mark.usefixtures("same_answers")
@@ -25,7 +25,7 @@ Planned = tuple[Path, dict[str, Any], str]
 
 def lines_of(out: str) -> dict[str, str]:
     """Return the lines of the answer by their names, each with those that continue it."""
-    block = out.split("The best layout on 8 GPUs\n\n")[1].split("\n\n")[0]
+    block = out.split("The best layout on 8 GPUs\n\n")[1].split("\n\n", maxsplit=1)[0]
     found: dict[str, str] = {}
     for line in block.splitlines():
         name = line[2:11].strip() or list(found)[-1]
@@ -203,6 +203,21 @@ def test_each_price_and_grid_that_is_given_has_its_figure(
     table = out.split("Cost of the best layout\n\n")[1].split("\n\n")[0].splitlines()[2:]
     assert [line.split()[1] for line in table[:2]] == ["2.00", "4.00"]
     assert table[2:] == ["published prices of rented hours include electricity; owned adds it"]
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.003, "under 1 %"),
+        (0.012, "1 %"),
+        (0.9, "90 %"),
+        (0.985, "98 %"),
+        (0.992, "over 99 %"),
+        (1.0, "over 99 %"),
+    ],
+)
+def test_no_probability_is_certain(share: float, words: str) -> None:
+    assert probability_in_words(share) == words
 
 
 def test_a_budget_is_compared_with_one_price(warehouse: Command, database: Path) -> None:

@@ -20,9 +20,9 @@ from markupsafe import escape
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command, call
+from warehouse.plan.words import exceeded_limits
 from warehouse.report import content
 from warehouse.report.content import LAYOUTS
-from warehouse.show.units import with_digits
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -99,8 +99,8 @@ def test_the_page_states_the_answer_of_the_plan(
     record = plan["track_record"]
     expected = f"Accuracy {100 * record['mean_error']:.1f} % mean error on {record['num_steps']} "
     assert f"{expected}published steps of {record['found']}" in words
-    slower = 100 * (plan["runner_up"]["step_seconds"] / best["step_seconds"] - 1)
-    assert f"is {with_digits(slower, 2)} % slower" in words
+    longer = 100 * (plan["runner_up"]["step_seconds"] / best["step_seconds"] - 1)
+    assert f"takes {longer:.2f} % longer" in words
     assert data_of(page)["run"] == {
         "gpu_hours": pytest.approx(best["gpu_hours"]),
         "num_gpus": 8,
@@ -163,7 +163,7 @@ def test_the_policy_admits_the_style_and_the_scripts_of_the_page_alone(page: str
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == {"'none'"}
 
     def hashes(element: str) -> set[str]:
-        texts = re.findall(rf"<{element}>(.*?)</{element.split()[0]}>", page, re.DOTALL)
+        texts = re.findall(rf"<{element}>(.*?)</{element.split(maxsplit=1)[0]}>", page, re.DOTALL)
         digests = (hashlib.sha256(text.encode()).digest() for text in texts)
         return {f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests}
 
@@ -294,17 +294,20 @@ def test_a_plan_within_limits_states_them(
     [
         (None, ""),
         (12, ""),
-        (11, "; the slow end is over the limit of 11 days"),
+        (11, "exceeds --days 11"),
     ],
 )
 def test_the_time_says_that_its_slow_end_is_over_the_limit(days: float | None, words: str) -> None:
-    limits = SimpleNamespace(days=days)
+    limits = SimpleNamespace(days=days, budget_usd=None)
     answer = SimpleNamespace(
         run=SimpleNamespace(request=SimpleNamespace(limits=limits)),
-        best={"training_seconds": 10 * 86_400},
+        best={"training_seconds": 10 * 86_400, "step_seconds": 1.0},
+        own_count={"cost_usd": None},
+        uncertainty=SimpleNamespace(likely=(0.9, 1.2)),
     )
-    assert content._over_days(cast("PlanAnswer", answer), 1.2) == words
-    assert content._over_days(cast("PlanAnswer", answer), None) == ""
+    assert exceeded_limits(cast("PlanAnswer", answer)) == ([words] if words else [])
+    answer.uncertainty.likely = None
+    assert exceeded_limits(cast("PlanAnswer", answer)) == []
 
 
 # ---- in a browser ----

@@ -20,8 +20,8 @@ from warehouse.database.facts import (
     is_folder,
     read_facts,
 )
-from warehouse.database.meta import FACTS_ID, FACTS_LAST, META, last_fact
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.stamp import FACTS_ID, FACTS_LAST, META, last_fact
 
 State = dict[str, list[Any]]
 """Table or file -> its number of rows, and a hash that does not depend on their order."""
@@ -186,6 +186,6 @@ def state_of_folder(folder: Path) -> State:
 
 def leftovers(place: Path) -> list[str]:
     """Return the temporary files of a folder, those of a database's log not counted."""
-    marks = (".new-", ".partial", ".compact", ".rebuilt", ".snapshot", ".progress")
+    marks = (".partial", ".rebuilt", ".snapshot", ".progress")
     paths = (path.relative_to(place).as_posix() for path in place.rglob("*"))
     return sorted(name for name in paths if any(mark in name for mark in marks))

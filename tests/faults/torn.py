@@ -59,7 +59,7 @@ KILL = -1
 
 _SOURCE = Path(__file__).with_suffix(".c")
 
-_WATCHED = re.compile(r"\.duckdb(\.wal|\.compact|\.rebuilt|\.new-\d+|\.facts/.*)*$")
+_WATCHED = re.compile(r"\.duckdb(\.wal|\.rebuilt|\.\d+\.partial|\.facts/.*)*$")
 """A database, the file that takes its place, their logs, and the facts of a database."""
 
 _NEEDED = re.compile(r"\.duckdb(\.wal|\.facts/.*)?$")

@@ -10,8 +10,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from warehouse.database.backup import back_up_before_sweep, keep_backups
 from warehouse.database.connection import writing
+from warehouse.database.copies import back_up_before_sweep, keep_backups
 from warehouse.database.paths import is_database
 from warehouse.errors import DatabaseError, InputError
 

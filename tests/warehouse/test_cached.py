@@ -11,7 +11,7 @@ import pytest
 from estimators import registry
 from estimators.contract import Catalog
 from warehouse.calibrate.published import published_intervals, published_steps
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.summaries import summaries
 from warehouse.evaluate.inputs import resolve_rows
@@ -68,7 +68,7 @@ def test_a_file_in_which_one_digit_changed_is_replaced(directory: Path) -> None:
 
 def test_as_many_documents_stay_as_are_asked_for(directory: Path) -> None:
     for facts in range(4):
-        cached("one", facts, Maker(facts), kept_files=1)
+        cached("one", facts, Maker(facts), most=1)
     assert len(list(directory.iterdir())) == 1
 
 
@@ -78,13 +78,6 @@ def test_a_directory_that_cannot_be_made_is_not_used(
     (tmp_path / "file").touch()
     monkeypatch.setenv("WAREHOUSE_CACHE", str(tmp_path / "file/below"))
     assert cached("one", 1, Maker("made")) == "made"
-
-
-def test_old_documents_are_removed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warehouse.database.cached._KEPT_FILES", 2)
-    for facts in range(4):
-        cached("one", facts, Maker(facts))
-    assert len(list(directory.iterdir())) == 2
 
 
 def test_a_foreign_estimator_is_asked_itself(

@@ -10,6 +10,7 @@ import pytest
 
 from estimators.contract import Catalog, RefusedError
 from estimators.names import folded
+from warehouse.database import resources
 from warehouse.database.catalog import load_catalog, packaged_catalog
 from warehouse.database.schema import prepare
 
@@ -38,8 +39,10 @@ def catalog(request: pytest.FixtureRequest, reference: Path) -> Catalog:
     """The same catalog by either way."""
     if request.param == "files":
         return packaged_catalog(reference)
-    with duckdb.connect() as connection:
-        prepare(connection, sql=reference, reference=reference)
+    with duckdb.connect() as connection, pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(resources, "sql_directory", lambda: reference)
+        monkeypatch.setattr(resources, "reference_directory", lambda: reference)
+        prepare(connection)
         return load_catalog(connection)
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.toy_estimator import TOY
 from warehouse.database import derived
-from warehouse.database.empty import in_memory
 from warehouse.database.in_force import mark
+from warehouse.database.new_file import in_memory
 from warehouse.database.sink import delete_cells
 
 

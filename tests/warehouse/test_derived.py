@@ -159,13 +159,12 @@ def test_missing_or_wrong_rows_are_found_by_the_check_and_made_again_by_init(
         ):
             connection.execute(change)
             assert len(connection.execute(check.sql).fetchall()) == len(numbers) > 0
-            assert not prepare(connection)
-            assert prepare(connection, rows_again=True)
+            prepare(connection)
             assert (stored(connection), counts(connection)) == (whole, numbers)
             assert connection.execute(check.sql).fetchall() == []
         # as if the order were another now, so that a cell comes into force
         connection.execute("update cell set sibling = null, sibling_record = null")
-        assert prepare(connection, again=True)
+        prepare(connection, keeps_rows=True)
         assert (stored(connection), counts(connection)) == (whole, numbers)
 
 

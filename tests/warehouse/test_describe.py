@@ -11,7 +11,6 @@ import pytest
 from estimators.columns import COLUMNS
 from warehouse.database import resources
 from warehouse.database.describe import Description, group_of, split_comment
-from warehouse.database.empty import in_memory
 from warehouse.database.lineage import Names, all_sources, names_in, readers_of, reads_of, without
 from warehouse.database.meanings import (
     ARGUMENTS,
@@ -22,6 +21,7 @@ from warehouse.database.meanings import (
     meaning_of,
     role_of,
 )
+from warehouse.database.new_file import in_memory
 from warehouse.database.reference import measured_files, reference_files
 from warehouse.database.views import Argument, macros_in
 from warehouse.errors import InputError

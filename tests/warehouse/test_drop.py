@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from tests.shared import digest
-from warehouse.database import compact as compacting
+from warehouse.database import copies
 from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_write
 from warehouse.database.facts import folder_of
@@ -108,7 +108,9 @@ def test_nobody_can_open_the_file_until_the_copy_has_taken_its_place(
     replace, refused = Path.replace, []
 
     def replace_watched(copy: Path, target: Path) -> Path:
-        done = subprocess.run([sys.executable, "-c", OPEN, database], capture_output=True)
+        done = subprocess.run(
+            [sys.executable, "-c", OPEN, database], capture_output=True, check=False
+        )
         refused.append(b"lock" in done.stderr)
         return replace(copy, target)
 
@@ -142,7 +144,7 @@ def test_a_drop_that_cannot_shrink_the_file_says_what_is_dropped_and_how_to_go_o
         raise type(error)(*error.args)  # an exception that was raised keeps its frames
 
     with monkeypatch.context() as failing, accessing(Access(say=said.append)):
-        failing.setattr(compacting, "_copy", fail)
+        failing.setattr(copies, "_copy", fail)
         with pytest.raises((KeyboardInterrupt, DatabaseError)) as caught:
             drop_study(database, "large")
     text = "\n".join([*said, str(caught.value)])
@@ -153,5 +155,5 @@ def test_a_drop_that_cannot_shrink_the_file_says_what_is_dropped_and_how_to_go_o
     before = database.stat().st_size
     with pytest.raises(InputError, match=r"MB of the file are free: `warehouse compact`"):
         drop_study(database, "large")
-    compacting.compact(database)
+    copies.compact(database)
     assert database.stat().st_size < 0.8 * before

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -18,12 +17,11 @@ from estimators.registry import ESTIMATORS
 from tests.shared import digest
 from tests.warehouse.small_package import SMALL_VIEW
 from warehouse import settings
-from warehouse.database import empty, file_format, schema, source
+from warehouse.database import new_file, schema, stamp
 from warehouse.database.connection import open_for_write
-from warehouse.database.empty import contents_of, in_memory
-from warehouse.database.meta import is_stamped
-from warehouse.database.new_file import create_missing
-from warehouse.database.schema import is_current, prepare
+from warehouse.database.new_file import contents_of, create_missing, in_memory
+from warehouse.database.schema import prepare
+from warehouse.database.stamp import is_stamped
 from warehouse.errors import InputError
 
 MAKE = """
@@ -63,9 +61,9 @@ def times_prepared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What each call of `prepare` found to do, in order."""
     found: list[bool] = []
 
-    def counted(connection: duckdb.DuckDBPyConnection) -> bool:
-        found.append(prepare(connection))
-        return found[-1]
+    def counted(connection: duckdb.DuckDBPyConnection) -> None:
+        found.append(not is_stamped(connection))
+        prepare(connection)
 
     monkeypatch.setattr(schema, "prepare", counted)
     return found
@@ -73,7 +71,7 @@ def times_prepared(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def rows_of_model(path: Path) -> list[tuple[str, int]]:
     with open_for_write(path) as connection:
-        assert is_current(connection)
+        assert is_stamped(connection)
         return connection.execute("select model, hidden_size from models").fetchall()
 
 
@@ -137,36 +135,25 @@ def change(what: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         case "code":
             (directory / "code").mkdir()
             (directory / "code" / "tables.py").write_text("FACTS = 1\n")
-            monkeypatch.setattr(source, "_CODE", (*source._CODE, str(directory / "code")))
+            monkeypatch.setattr(stamp, "_CODE", (*stamp._CODE, str(directory / "code")))
         case "estimator":
             found = {"pipeline": ESTIMATORS["pipeline"], **registry.ESTIMATORS}
             monkeypatch.setattr(registry, "ESTIMATORS", found)
         case "duckdb":
-            monkeypatch.setattr(duckdb, "__version__", "99.0")
+            monkeypatch.setattr(new_file, "duckdb_version", lambda: "99.0")
 
 
 def test_the_version_of_duckdb_is_known_before_it_is_imported() -> None:
     code = """if True:
         import sys
-        from warehouse.database.file_format import duckdb_version
-        before = duckdb_version()
+        from warehouse.database.paths import duckdb_version
+        installed = duckdb_version()
         assert "duckdb" not in sys.modules
         import duckdb
-        print([before, duckdb_version()] == [duckdb.__version__] * 2)
+        print(installed == f"duckdb-{duckdb.__version__}.dist-info")
     """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "True\n"
-
-
-def test_an_installation_that_names_no_one_version_is_asked_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("duckdb-1.0.dist-info", "duckdb-2.0.dist-info", "duckdb"):
-        (tmp_path / name).mkdir()
-    spec = SimpleNamespace(origin=str(tmp_path / "duckdb" / "__init__.py"))
-    monkeypatch.setattr(file_format, "find_spec", lambda _: spec)
-    monkeypatch.setattr(file_format, "sys", SimpleNamespace(modules={}))
-    assert file_format.duckdb_version() == duckdb.__version__
 
 
 @pytest.mark.usefixtures("cache")
@@ -210,7 +197,7 @@ def test_a_database_of_something_else_is_made_anew(
     change(what, tmp_path, monkeypatch)
 
     with in_memory() as connection:
-        assert is_current(connection)
+        assert is_stamped(connection)
     assert len(files(cache)) == 2
     with in_memory():
         pass
@@ -229,9 +216,10 @@ def test_only_the_files_used_last_are_kept(cache: Path, tmp_path: Path) -> None:
     for age, path in enumerate(sorted(files(cache), key=lambda path: path.stat().st_mtime)[1:]):
         os.utime(path, (1e9 + age, 1e9 + age))
     (oldest,) = (path for path in files(cache) if path.stat().st_mtime == 1e9)
-    (abandoned := cache / "new-of-a-killed-process").mkdir()
-    os.utime(abandoned, (1e9, 1e9))
-    (in_work := cache / "new-of-another-process").mkdir()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (abandoned := cache / f".empty-1.duckdb.{gone.pid}.partial").touch()
+    (in_work := cache / f".empty-1.duckdb.{os.getppid()}.partial").touch()
 
     view.write_text(f"{SMALL_VIEW}-- one more\n")
     with in_memory():
@@ -320,7 +308,7 @@ def test_a_cache_that_takes_no_file_is_not_needed(
     def refuse(*_: object) -> Path:
         raise type(error)(*error.args)  # an exception that was raised keeps its frames
 
-    monkeypatch.setattr(empty, "_made", refuse)
+    monkeypatch.setattr(new_file, "_made", refuse)
 
     assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
     with in_memory() as connection:
@@ -337,7 +325,6 @@ def test_a_cache_that_may_only_be_read_serves_its_file(
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(os, "utime", refuse)
-    monkeypatch.setattr(empty, "_remove_old", refuse)
     assert rows_of_model(tmp_path / "two.duckdb") == [("a", 8)]
     assert times_prepared == [True]
     assert len(files(cache)) == 1
@@ -358,10 +345,11 @@ def test_a_faulty_file_is_refused_and_leaves_nothing(cache: Path, tmp_path: Path
 def test_two_processes_may_fill_the_cache_at_once(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def prepare_with_another(connection: duckdb.DuckDBPyConnection) -> bool:
+    def prepare_with_another(connection: duckdb.DuckDBPyConnection) -> None:
         monkeypatch.setattr(schema, "prepare", prepare)
-        assert rows_of_model(tmp_path / "other.duckdb") == [("a", 8)]
-        return prepare(connection)
+        command = [sys.executable, "-c", MAKE, str(tmp_path / "other.duckdb")]
+        subprocess.run(command, check=True)
+        prepare(connection)
 
     monkeypatch.setattr(schema, "prepare", prepare_with_another)
 
@@ -374,16 +362,17 @@ def test_a_kill_while_the_cache_is_filled_leaves_no_file_that_is_used(
 ) -> None:
     code = """if True:
         import os
-        from warehouse.database import empty, schema
+        from warehouse.database import new_file, schema
         def die(connection):
             connection.execute("create table half as select 1 as one")
             os.kill(os.getpid(), 9)
         schema.prepare = die
-        empty.in_memory()
+        new_file.in_memory()
     """
     done = subprocess.run([sys.executable, "-c", code], check=False)
     assert done.returncode == -9
-    assert [path.is_dir() for path in files(cache)] == [True]
+    assert files(cache)
+    assert all(".partial" in path.name for path in files(cache))
 
     assert rows_of_model(tmp_path / "new.duckdb") == [("a", 8)]
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.shared import Quickstart, call
 from warehouse.database.connection import open_for_read
-from warehouse.database.meta import reference_names
+from warehouse.database.stamp import reference_names
 from warehouse.database.views import checks
 
 DERIVED = ("leading_row", "stored_problem", "accelerator_price", "cell")

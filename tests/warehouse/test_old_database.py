@@ -11,7 +11,7 @@ from tests.shared import digest
 from warehouse import Warehouse
 from warehouse.database import views
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.file_format import CONFIG
+from warehouse.database.paths import CONFIG
 from warehouse.errors import DatabaseError
 from warehouse.studies.study import load_study
 from warehouse.sweep.runner import run_study

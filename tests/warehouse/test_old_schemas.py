@@ -19,8 +19,8 @@ import pytest
 from estimators.registry import all_estimators
 from warehouse.database import derived
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.file_format import CONFIG
 from warehouse.database.in_force import mark
+from warehouse.database.paths import CONFIG
 from warehouse.database.sql_text import literal
 from warehouse.database.tables import all_tables
 from warehouse.evaluate.profiles import load_profiles

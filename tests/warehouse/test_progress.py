@@ -37,9 +37,3 @@ def test_without_start_times_the_number_alone_counts(
     monkeypatch.setattr(progress, "started_ticks", lambda _: None)
     with ProgressFile(database, Progress("big", total_rows=2, total_cells=1)):
         assert read_progress(database) is not None
-
-
-def test_a_half_written_file_is_gone_at_the_end(database: Path) -> None:
-    with ProgressFile(database, Progress("big", total_rows=2, total_cells=1)):
-        database.with_name(f"{database.name}.progress.json.partial").write_text("{")
-    assert not list(database.parent.glob("*.progress*"))

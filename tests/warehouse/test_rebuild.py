@@ -451,7 +451,7 @@ def test_a_killed_rebuild_leaves_the_former_file_and_the_next_one_ends(
 ) -> None:
     flip_in_header(stored)
     before, lines = digest(stored), (folder_of(stored) / ENTRIES).read_bytes()
-    done = subprocess.run([sys.executable, "-c", KILLED, stored])
+    done = subprocess.run([sys.executable, "-c", KILLED, stored], check=False)
     assert done.returncode == 9
     assert digest(stored) == before
     assert (folder_of(stored) / ENTRIES).read_bytes() == lines

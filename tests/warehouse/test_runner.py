@@ -362,7 +362,7 @@ def test_dropping_a_study_keeps_what_others_ask_for_and_shrinks_the_file(
         ).fetchone() or (0,)
         assert views > 0
         assert connection.execute("select count(*) from configuration_rank").fetchone() is not None
-    assert not list(database.parent.glob("*.compact*"))
+    assert not list(database.parent.glob("*.partial*"))
 
 
 def test_dropping_an_unknown_name_is_refused(database: Path, tmp_path: Path) -> None:

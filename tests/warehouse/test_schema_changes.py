@@ -21,8 +21,8 @@ from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, TOY
 from tests.warehouse.schema_cases import columns_of
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
-from warehouse.database.meta import reference_names
-from warehouse.database.schema import is_current, prepare
+from warehouse.database.schema import prepare
+from warehouse.database.stamp import is_stamped, reference_names
 from warehouse.errors import InputError
 
 DIE_AT = """
@@ -48,11 +48,13 @@ class Dying:
 
 path, sql, reference, *names = sys.argv[1:]
 registry.ESTIMATORS = {name: registry.ESTIMATORS[name] for name in names}
+resources.sql_directory = lambda: Path(sql)
+resources.reference_directory = lambda: Path(reference)
 for statements in sys.stdin:
     child = os.fork()  # a process each, and one start of the program for all of them
     if not child:
         with duckdb.connect(path) as connection:
-            prepare(Dying(connection, int(statements)), sql=Path(sql), reference=Path(reference))
+            prepare(Dying(connection, int(statements)))
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
@@ -60,7 +62,7 @@ for statements in sys.stdin:
 
 
 class Directories(TypedDict):
-    """Directories of views and reference tables, as keywords of `prepare`."""
+    """Directories of views and reference tables."""
 
     sql: Path
     reference: Path
@@ -81,8 +83,8 @@ class Counting:
 
 
 @pytest.fixture
-def directories(tmp_path: Path) -> Directories:
-    """Two reference tables and two views, in directories of their own, as keywords."""
+def directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Directories:
+    """Two reference tables and two views, in place of those of the package."""
     sql, reference = tmp_path / "small_sql", tmp_path / "small_reference"
     (sql / "marts").mkdir(parents=True)
     reference.mkdir()
@@ -95,6 +97,8 @@ def directories(tmp_path: Path) -> Directories:
     )
     (reference / "model.csv").write_text("model,hidden_size,source\na,8,here\nb,16,there\n")
     (reference / "system.csv").write_text("accelerator,hbm_bytes,source\nA100,80e9,there\n")
+    monkeypatch.setattr(resources, "sql_directory", lambda: sql)
+    monkeypatch.setattr(resources, "reference_directory", lambda: reference)
     return Directories(sql=sql, reference=reference)
 
 
@@ -129,31 +133,31 @@ def dump(connection: duckdb.DuckDBPyConnection) -> list[list[str]]:
     return [sorted(map(repr, part)) for part in (*parts, *rows)]
 
 
-def test_preparing_twice_does_nothing(
-    connection: duckdb.DuckDBPyConnection, directories: Directories
-) -> None:
-    assert not is_current(connection, **directories)
-    assert prepare(connection, **directories)
+@pytest.mark.usefixtures("directories")
+def test_preparing_twice_makes_the_same(connection: duckdb.DuckDBPyConnection) -> None:
+    assert not is_stamped(connection)
+    prepare(connection)
     before = dump(connection)
 
-    assert is_current(connection, **directories)
-    assert not prepare(connection, **directories)
+    assert is_stamped(connection)
+    prepare(connection)
     assert dump(connection) == before
 
 
 @pytest.mark.usefixtures("few_estimators")
-def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
+def test_a_changed_file_changes_its_table_or_view(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     connection.execute("insert into system values ('mine', 1, 'me')")
+    connection.execute("create table mine as select 1 as one")
     (directories["reference"] / "model.csv").write_text("model,seq_len,source\nc,4,here\n")
     (directories["sql"] / "marts" / "wide.sql").write_text(
         "-- Long models.\n-- Grain: one row per model\n-- Key: model\n"
         "select * from model where seq_len > 3\n"
     )
 
-    assert prepare(connection, **directories)
+    prepare(connection)
     assert connection.execute("select model from wide").fetchall() == [("c",)]
     assert connection.execute("select num_rows from count_wide").fetchall() == [(1,)]
     assert columns_of(connection, "model") == {
@@ -161,19 +165,20 @@ def test_a_changed_file_changes_its_table_or_view_and_nothing_else(
         "seq_len": "INTEGER",
         "source": "VARCHAR",
     }
-    assert len(connection.execute("from system").fetchall()) == 2  # its file did not change
+    assert len(connection.execute("from system").fetchall()) == 1  # all are read again
+    assert connection.execute("from mine").fetchall() == [(1,)]
 
 
 @pytest.mark.usefixtures("few_estimators")
 def test_removed_files_go_and_what_the_user_made_stays(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     connection.execute("create view mine as select 1 as one")
     (directories["sql"] / "marts" / "count_wide.sql").unlink()
     (directories["reference"] / "system.csv").unlink()
 
-    assert prepare(connection, **directories)
+    prepare(connection)
     views = connection.execute("select view_name from duckdb_views() where not internal").fetchall()
     assert {"mine", "wide"} <= {name for (name,) in views}
     assert ("count_wide",) not in views
@@ -190,12 +195,12 @@ def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
     (functions / "wider.sql").write_text(
         f"-- Rows.\n-- Grain: one row per row\n-- Key: model\n{text}"
     )
-    prepare(connection, **directories)
+    prepare(connection)
     connection.execute("create macro mine(x) as table select x as x")
     assert connection.execute("from wider(3)").fetchall() == [(3,)]
 
     (functions / "wider.sql").unlink()
-    assert prepare(connection, **directories)
+    prepare(connection)
     assert connection.execute("from mine(4)").fetchall() == [(4,)]
     with pytest.raises(duckdb.CatalogException, match="wider"):
         connection.execute("from wider(3)")
@@ -205,30 +210,29 @@ def test_a_table_macro_whose_file_is_gone_goes_and_one_of_the_users_stays(
 def test_a_reference_table_whose_file_is_gone_goes_alone(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     (directories["reference"] / "system.csv").unlink()
 
-    assert prepare(connection, **directories)
+    prepare(connection)
     assert columns_of(connection, "system") == {}
     assert reference_names(connection) == ["model"]
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("few_with_toy")
+@pytest.mark.usefixtures("few_with_toy", "directories")
 def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
     connection: duckdb.DuckDBPyConnection,
-    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     older = replace(CONFIGURATIONS, measures=("step_seconds",))
     with monkeypatch.context() as before:
         before.setattr(TOY, "relations", (older, PART_ROWS), raising=False)
         before.setattr(TOY, "problem_columns", ("model",), raising=False)
-        prepare(connection, **directories)
+        prepare(connection)
     connection.execute("insert into toy values (1, 2, 2, 3, 0.5, false)")
     connection.execute("insert into problem by name select 1 as problem_id, 'gpt' as model")
 
-    assert prepare(connection, **directories)
+    prepare(connection)
     assert connection.execute("select step_seconds, weights_bytes from toy").fetchall() == [
         (0.5, None)
     ]
@@ -238,20 +242,19 @@ def test_a_column_the_dictionary_gained_is_added_to_what_is_stored(
     connection.execute("select weights_bytes, toy_overlap_fraction from current_toy").fetchall()
 
 
-@pytest.mark.usefixtures("few_with_toy")
+@pytest.mark.usefixtures("few_with_toy", "directories")
 @pytest.mark.long
 def test_a_column_whose_type_changed_is_converted(
     connection: duckdb.DuckDBPyConnection,
-    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     connection.execute("insert into toy by name select 1 as cell_id, 7 as data_parallel")
     connection.execute("insert into problem by name select 1 as problem_id, 8 as num_gpus")
     for name in ("data_parallel", "num_gpus"):
         monkeypatch.setitem(COLUMNS, name, replace(COLUMNS[name], storage="BIGINT"))
 
-    assert prepare(connection, **directories)
+    prepare(connection)
     assert columns_of(connection, "toy")["data_parallel"] == "BIGINT"
     assert columns_of(connection, "problem")["num_gpus"] == "BIGINT"
     assert connection.execute("select data_parallel from toy").fetchall() == [(7,)]
@@ -261,7 +264,7 @@ def test_a_column_whose_type_changed_is_converted(
 def test_a_faulty_file_leaves_the_database_as_it_was(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     before = dump(connection)
     (directories["reference"] / "model.csv").write_text("model,source\nnew,here\n")
     (directories["sql"] / "marts" / "wide.sql").write_text(
@@ -269,7 +272,7 @@ def test_a_faulty_file_leaves_the_database_as_it_was(
     )
 
     with pytest.raises(InputError, match="no_such_column"):
-        prepare(connection, **directories)
+        prepare(connection)
     assert dump(connection) == before
 
 
@@ -286,10 +289,9 @@ def test_a_faulty_file_leaves_the_database_as_it_was(
         ),
     ],
 )
-@pytest.mark.usefixtures("toy")
+@pytest.mark.usefixtures("toy", "directories")
 def test_a_faulty_declaration_is_refused(
     connection: duckdb.DuckDBPyConnection,
-    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
     declared: dict[str, tuple[Relation | str, ...]],
     said: str,
@@ -298,21 +300,20 @@ def test_a_faulty_declaration_is_refused(
         monkeypatch.setattr(TOY, name, value, raising=False)
 
     with pytest.raises(InputError, match=said):
-        prepare(connection, **directories)
+        prepare(connection)
     assert connection.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
 
 
-@pytest.mark.usefixtures("few_estimators")
-def test_a_change_of_the_dictionary_alone_is_noticed(
+@pytest.mark.usefixtures("few_estimators", "directories")
+def test_a_change_of_the_dictionary_changes_comments(
     connection: duckdb.DuckDBPyConnection,
-    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     better = replace(COLUMNS["hbm_bytes"], meaning="Memory of one GPU, as sold")
     monkeypatch.setitem(COLUMNS, "hbm_bytes", better)
 
-    assert prepare(connection, **directories)
+    prepare(connection)
     query = "select distinct comment from duckdb_columns() where column_name = 'hbm_bytes'"
     assert connection.execute(query).fetchall() == [("Memory of one GPU, as sold [bytes].",)]
 
@@ -327,7 +328,7 @@ def test_a_name_with_a_quote_cannot_break_out(
     (directories["reference"] / "model.csv").write_text(
         'model,hidden_size,source,note\nit\'s,8,"a ""b""",\'); drop table cell; --\n'
     )
-    prepare(connection, **directories)
+    prepare(connection)
 
     assert connection.execute("from model").fetchall() == [
         ("it's", 8, 'a "b"', "'); drop table cell; --")
@@ -343,7 +344,7 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(
     path = tmp_path / "killed.duckdb"
     with duckdb.connect(str(tmp_path / "undisturbed.duckdb")) as opened:
         counting = Counting(opened)
-        prepare(cast("duckdb.DuckDBPyConnection", counting), **directories)
+        prepare(cast("duckdb.DuckDBPyConnection", counting))
         wanted = dump(opened)
     arguments = [path, directories["sql"], directories["reference"], *registry.ESTIMATORS]
     command = [sys.executable, "-c", DIE_AT, *map(str, arguments)]
@@ -359,7 +360,7 @@ def test_a_kill_at_any_statement_leaves_all_or_nothing(
                 assert opened.execute("select count(*) from duckdb_tables()").fetchone() == (0,)
 
     with duckdb.connect(str(path)) as opened:
-        prepare(opened, **directories)
+        prepare(opened)
         assert dump(opened) == wanted
 
 
@@ -391,17 +392,16 @@ def test_the_packaged_resources_are_those_of_the_source_tree() -> None:
     assert [os.path.relpath(path, root) for path in found] == ["sql", "db/reference", "studies"]
 
 
-@pytest.mark.usefixtures("few_estimators")
+@pytest.mark.usefixtures("few_estimators", "directories")
 def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
     connection: duckdb.DuckDBPyConnection,
-    directories: Directories,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     connection.execute("insert into run_optimizer (cell_id, data_parallel) values (1, 1.025)")
     changed = replace(COLUMNS["tie_rule"], meaning="Another meaning")
     monkeypatch.setitem(COLUMNS, "tie_rule", changed)
-    assert prepare(connection, **directories)
+    prepare(connection)
     assert columns_of(connection, "run_optimizer")["data_parallel"] == "DOUBLE"
     assert connection.execute("select data_parallel from run_optimizer").fetchall() == [(1.025,)]
 
@@ -410,20 +410,18 @@ def test_real_valued_degrees_stay_real_when_the_dictionary_changes(
 def test_a_view_that_was_removed_by_hand_comes_back_with_the_next_change(
     connection: duckdb.DuckDBPyConnection, directories: Directories
 ) -> None:
-    prepare(connection, **directories)
+    prepare(connection)
     connection.execute("drop view wide")
     count = directories["sql"] / "marts" / "count_wide.sql"
     count.write_text(count.read_text().replace("num_rows", "num_wide"))
 
-    prepare(connection, **directories)
+    prepare(connection)
     assert connection.execute("select num_wide from count_wide").fetchall() == [(1,)]
 
 
-@pytest.mark.usefixtures("few_estimators")
-def test_creating_views_leaves_no_temporary_table(
-    connection: duckdb.DuckDBPyConnection, directories: Directories
-) -> None:
-    prepare(connection, **directories)
+@pytest.mark.usefixtures("few_estimators", "directories")
+def test_creating_views_leaves_no_temporary_table(connection: duckdb.DuckDBPyConnection) -> None:
+    prepare(connection)
     temporary = "select table_name from duckdb_tables() where temporary"
     assert connection.execute(temporary).fetchall() == []
 
@@ -440,7 +438,7 @@ def test_a_view_has_the_types_of_what_it_reads(
     (directories["sql"] / "marts" / "of_kinds.sql").write_text(
         "-- The same.\n-- Grain: one row\n-- Key: s\nselect * from kinds\n"
     )
-    prepare(connection, **directories)
+    prepare(connection)
     kinds, same = (connection.view(name).types for name in ("kinds", "of_kinds"))
     assert kinds == same
     assert connection.execute("select s['a b'], e, d from of_kinds").fetchall()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warehouse.plan.servers import is_sold, next_sold, sold_between
+from warehouse.plan.search import is_sold, next_sold, sold_between
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from warehouse.database import derived
-from warehouse.database.empty import in_memory
+from warehouse.database.new_file import in_memory
 
 
 @pytest.fixture(scope="module")

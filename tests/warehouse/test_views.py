@@ -24,7 +24,9 @@ CONFIGURATION = (
 @pytest.fixture(scope="module")
 def prepared() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as opened:
-        prepare(opened, sql=Path("no-such-directory"))
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(resources, "sql_directory", lambda: Path("no-such-directory"))
+            prepare(opened)
         yield opened
 
 

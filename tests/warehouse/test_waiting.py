@@ -16,15 +16,13 @@ import duckdb
 import pytest
 
 from warehouse import Warehouse
-from warehouse.database import holders as holders_of
 from warehouse.database.access import Access, accessing
 from warehouse.database.connection import open_for_read, open_for_write, writing
-from warehouse.database.holders import holders, holders_in_words
-from warehouse.database.leftovers import remove_leftovers
-from warehouse.database.openings import no_writer_opens
+from warehouse.database.openings import OPENING
+from warehouse.database.paths import remove_leftovers
 from warehouse.database.snapshot import Snapshots
 from warehouse.errors import DatabaseError, LockedError
-from warehouse.processes import age_seconds, command_of
+from warehouse.processes import age_seconds, command_of, in_words
 
 HOLD = """
 import duckdb, sys
@@ -67,10 +65,8 @@ def test_a_writer_waits_until_a_reader_or_writer_has_closed_the_database(
     with accessing(Access(write_seconds=60, say=say)), open_for_write(made) as connection:
         assert connection.execute("select count(*) from study").fetchall() == [(0,)]
     [line] = said
-    assert isinstance(holder.args, list)
-    how = holder.args[-1]
     assert line.startswith(f"{made}: is in use by process {holder.pid} (`python")
-    assert f"`, {how}, runs for " in line
+    assert "`, runs for " in line
     assert line.endswith("; waiting for it, 60 s at most")
 
 
@@ -87,33 +83,6 @@ def test_a_lock_is_not_waited_for_longer_than_asked(
     assert len(said) == 1
 
 
-def test_without_the_locks_of_linux_duckdb_names_the_process(
-    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(holders_of, "LOCKS", tmp_path / "none")
-    assert holders(made, 12) == [(12, None)]
-    assert holders(made) == []
-    assert holders_in_words(made) == "another process"
-
-
-def test_locks_are_read_as_linux_writes_them(
-    made: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    status = made.stat()
-    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    lines = [
-        f"1: POSIX  ADVISORY  READ 77 {device}:{status.st_ino} 0 EOF",
-        f"2: POSIX  ADVISORY  READ 78 {device}:{status.st_ino + 1} 0 EOF",
-        f"3: FLOCK  ADVISORY  WRITE 79 {device}:{status.st_ino} 0 EOF",
-        f"4: POSIX  ADVISORY  READ 0 {device}:{status.st_ino} 0 EOF",
-        f"5: POSIX  ADVISORY  READ 66 {device}:{status.st_ino} 0 EOF",
-        f"5: -> POSIX  ADVISORY  WRITE 80 {device}:{status.st_ino} 0 EOF",
-    ]
-    (tmp_path / "locks").write_text("\n".join(lines))
-    monkeypatch.setattr(holders_of, "LOCKS", tmp_path / "locks")
-    assert holders(made) == [(66, False), (77, False)]
-
-
 def test_this_process_is_known_by_its_command_and_age() -> None:
     if not Path("/proc/self/stat").exists():
         pytest.skip("there is no /proc here")
@@ -123,24 +92,29 @@ def test_this_process_is_known_by_its_command_and_age() -> None:
     assert command is not None
     assert len(command) <= 80
     assert command_of(2**22 + 1) is None
+    assert in_words(2**22 + 1) == f"process {2**22 + 1}"
+    assert in_words(None) == "another process"
 
 
 def test_a_writer_removes_what_killed_processes_left(made: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
+    name = made.name
     left = [
-        *(f"new-{gone.pid}", f"new-{gone.pid}.wal", "compact", "compact.wal", "snapshot"),
-        *("snapshot.partial", "progress.json", "progress.json.partial"),
-        *("rebuilt.snapshot", "rebuilt.progress.json"),
+        *(f".{name}.{gone.pid}.partial", f".{name}.{gone.pid}.partial.wal"),
+        *(f".{name}.snapshot.{gone.pid}.partial", f".{name}.progress.json.{gone.pid}.partial"),
+        *(f"{name}.snapshot", f"{name}.progress.json", f"{name}.rebuilt", f"{name}.rebuilt.wal"),
+        *(f"{name}.rebuilt.snapshot", f"{name}.rebuilt.progress.json"),
     ]
-    stays = [f"new-{os.getpid()}", "kept", "new-x", "wal.kept"]
-    for ending in (*left, *stays):
-        made.with_name(f"{made.name}.{ending}").write_text("")
+    stays = [f".{name}.{os.getpid()}.partial", f".{name}.x.partial", f"{name}.kept"]
+    stays += [f".other.{gone.pid}.partial", f"{name}.wal.kept"]
+    for file in (*left, *stays):
+        made.with_name(file).write_text("")
     open_for_read(made).close()
     assert len(list(made.parent.iterdir())) == 1 + len(left) + len(stays)
     open_for_write(made).close()
     names = {path.name for path in made.parent.iterdir()}
-    assert names == {made.name, *(f"{made.name}.{ending}" for ending in stays)}
+    assert names == {name, *stays}
 
 
 def test_a_directory_that_may_not_be_listed_has_no_leftovers(tmp_path: Path) -> None:
@@ -154,7 +128,7 @@ def test_a_database_that_cannot_be_made_leaves_nothing(
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("warehouse.database.empty.create", fail)
+    monkeypatch.setattr("warehouse.database.new_file._create", fail)
     with pytest.raises(DatabaseError, match="there is no space left for it") as caught:
         open_for_write(database)
     assert "free some disk space" in caught.value.hint
@@ -251,8 +225,8 @@ def test_no_writer_opens_before_the_first_has_closed_its_handles(
 ) -> None:
     """Closing one of them ends the locks of the process, those of a second writer too."""
     found: list[bool] = []
-    monkeypatch.setattr(Snapshots, "close", lambda _: found.append(no_writer_opens().locked()))
+    monkeypatch.setattr(Snapshots, "close", lambda _: found.append(OPENING.locked()))
     with writing(made):
         pass
     assert found == [True]
-    assert not no_writer_opens().locked()
+    assert not OPENING.locked()

@@ -17,7 +17,7 @@ from estimators.contract import RefusedError
 from warehouse import settings
 from warehouse.api.arguments import refuse_control_characters
 from warehouse.api.turns import Turns
-from warehouse.database.access import access_for, accessing, current
+from warehouse.database.access import access_for, accessing, current_access
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
 from warehouse.database.paths import is_address
@@ -164,7 +164,7 @@ class DatabaseFile:
                 f"open it with Warehouse({str(self.path)!r}, writable=True)",
             )
         with self._asking(may_write=True):
-            limit = time.monotonic() + current().write_seconds
+            limit = time.monotonic() + current_access().write_seconds
             while self._release() and time.monotonic() < limit:
                 time.sleep(_POLL_SECONDS)
             yield

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from warehouse.api.tables import Types, frame_of_records, frame_of_rows
-from warehouse.plan.document import document
+from warehouse.plan.page import document
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar

@@ -31,8 +31,8 @@ from warehouse.api.tables import frame_of_rows
 from warehouse.ask.asked import asked_explanation, asked_why
 from warehouse.ask.cost_terms import asked_costs, asked_energies
 from warehouse.ask.rank import ranking
-from warehouse.database.backup import back_up_before_sweep
-from warehouse.database.connection import kept_open, open_for_write
+from warehouse.database.connection import open_for_write, open_once
+from warehouse.database.copies import back_up_before_sweep
 from warehouse.database.describe import Description, usual_name
 from warehouse.database.paths import file_of
 from warehouse.database.recast import frame_of
@@ -45,7 +45,7 @@ from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
 from warehouse.plan.question import MAX_GPUS, PlanOptions
-from warehouse.plan.stages import asked_stages, run_stages, store_sweep
+from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.asked import asked_study
@@ -785,11 +785,11 @@ class Warehouse(DatabaseFile):
             carbon=[str(each) for each in several(carbon)],
             **numbers,
         )
-        with self._asking(may_write=self.writable), kept_open(self.path):
+        with self._asking(may_write=self.writable), open_once(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
-            run, stages = asked_stages(options, self.path, top)
+            run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)
-            return planned_run(run_stages(run, stages, self.path, store), top)
+            return planned_run(answer_plan(run, sweep, self.path, top, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
         """Store the layouts that a plan needs and that are not stored."""

@@ -29,7 +29,7 @@ from warehouse.ask.names import Filters, condition, with_known_names
 from warehouse.ask.problems import stored_problems
 from warehouse.ask.rank import PROBLEM_NAMES
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.empty import in_memory
+from warehouse.database.new_file import in_memory
 from warehouse.database.sink import store_cells
 from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.cells import cells_of

@@ -18,7 +18,7 @@ from estimators.contract import Refusal
 from estimators.names import folded
 from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database import resources
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.lineage import names_in
 from warehouse.database.reference import read_table, reference_files, store_table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from warehouse.cli.display import (
 )
 from warehouse.cli.waiting import clear_line
 from warehouse.errors import escaped
-from warehouse.show.formats import Format, count, write
+from warehouse.show.formats import Format, write
 from warehouse.show.values import json_value, with_text_ids
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Scalar
+    from warehouse.show.page import Page, Section
     from warehouse.show.tables import Terminal
     from warehouse.show.values import Blocks, Row
 
@@ -105,40 +104,52 @@ def _write(
     )
 
 
-@dataclass(frozen=True)
-class Section:
-    """One table of a report, under its heading.
-
-    Attributes
-    ----------
-    heading
-        Title of the table; empty: none.
-    columns, rows
-        The table, in base units.
-    drop
-        Columns that tables for people leave out.
-    headings
-        Column -> its heading in tables for people, where it is not the usual one.
-    """
-
-    heading: str
-    columns: Sequence[str]
-    rows: Sequence[Row]
-    drop: Collection[str] = ()
-    headings: Mapping[str, str] = field(default_factory=dict)
+def put_page(page: Page, form: Format) -> None:
+    """Print a page: JSON has its document, CSV its rows, and people read its sections."""
+    if form is Format.JSON:
+        put_document(page.document)
+    elif form is Format.CSV:
+        put_for_people(page.columns, page.rows, form)
+    else:
+        for remark in page.remarks:
+            say(remark)
+        put_sections(page.sections, form)
 
 
 def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> None:
-    """Print the tables of a report; CSV, which holds one table, has the first of them."""
-    if form is Format.CSV and len(sections) > 1:
-        say("CSV has the first table alone; --json has everything")
-    for number, section in enumerate(sections[:1] if form is Format.CSV else sections):
-        if section.heading and form is not Format.CSV:
-            mark = "## " if form is Format.MARKDOWN else ""
-            sys.stdout.write(f"\n{mark}{section.heading}\n\n")
-        elif number:
-            sys.stdout.write("\n")
-        put_for_people(section.columns, section.rows, form, section.drop, section.headings)
+    """Print sections; CSV, which holds one table, has the first of them."""
+    if form is Format.CSV:
+        if len(sections) > 1:
+            say("CSV has the first table alone; --json has everything")
+        put_for_people(sections[0].columns, sections[0].rows, form, headings=sections[0].headings)
+        return
+    is_markdown = form is Format.MARKDOWN
+    for section in sections:
+        if section.heading:
+            sys.stdout.write(f"\n{'## ' if is_markdown else ''}{section.heading}\n\n")
+        _put_lines(section.lines, form)
+        for entry in section.entries:
+            plain = "\n".join(fitted(line, terminal_width()) for line in entry.splitlines())
+            sys.stdout.write(f"- {' '.join(entry.split())}\n" if is_markdown else f"{plain}\n")
+        if section.columns:
+            if section.is_text:
+                put(section.columns, [section.rows], form)
+            else:
+                put_for_people(
+                    *(section.columns, section.rows, form, section.drop, section.headings)
+                )
+            if is_markdown:
+                sys.stdout.write("\n")
+        _put_lines(section.below, form)
+
+
+def _put_lines(lines: Sequence[str], form: Format) -> None:
+    """Print lines; in Markdown each is a paragraph, and an empty one is none."""
+    for text in lines:
+        if form is Format.MARKDOWN:
+            sys.stdout.write("".join(f"{line}\n\n" for line in text.splitlines()))
+        else:
+            sys.stdout.write(fitted(text, terminal_width()).rstrip("\n") + "\n")
 
 
 def put_document(document: object, indent: int = 1) -> None:
@@ -166,14 +177,3 @@ def records(table: Table) -> list[dict[str, Any]]:
     """Return the rows of a table as JSON-able objects."""
     columns, rows = table
     return [dict(zip(columns, map(json_value, row), strict=True)) for row in rows]
-
-
-def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:
-    """Return a batch in sequences and in tokens."""
-    tokens = batch * int(values["seq_len"] or 0)
-    return f"batch {count(batch, 'sequence')} ({tokens:,} tokens)"
-
-
-def domain_in_words(values: Mapping[str, Scalar]) -> str:
-    """Return the size of an NVLink domain of a system."""
-    return f"NVLink domains of {values['nvlink_size']}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warehouse.calibrate.references import MEASUREMENTS
-from warehouse.cli.common import Section, fetched
+from warehouse.cli.common import fetched
 from warehouse.database.sql_text import literal
+from warehouse.show.page import Section
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,42 +23,37 @@ def init(
 ) -> None:
     """Create the database, or bring it up to date.
 
-    Reference tables, macros and views are made again: what was changed or removed by hand comes
-    back. Not needed before other commands: each brings a database of another version up to date
-    where it has to. --anew makes best layouts and ranks again, too, as after a check of `warehouse
-    validate` that found wrong ones.
+    Reference tables, macros and views are made again: changes and removals by hand are undone.
+    Commands that write do the same for a database of another version. --anew also makes best
+    layouts and ranks again. Use it if `warehouse validate` reports wrong ones.
     """
     existed = db.exists()
-    bring_up_to_date(db, again=True, rows_again=anew)
+    bring_up_to_date(db, again=True, anew=anew)
     if existed:
         say("stored values were not checked: `warehouse validate` does")
 
 
-def bring_up_to_date(db: Path, *, again: bool = False, rows_again: bool = False) -> None:
-    """Create the database, or change what is of another version, and say so.
+def bring_up_to_date(db: Path, *, again: bool = False, anew: bool = False) -> None:
+    """Create the database, or bring one of another version up to date, and say so.
 
-    Parameters
-    ----------
-    again, rows_again
-        As those of `prepare`, for a database that exists.
+    `again` makes tables and views of this version again, `anew` also the rows that follow.
     """
-    from warehouse.database.new_file import create_missing
+    from warehouse.database.new_file import contents_of, create_missing
 
     existed = db.exists()
-    found = create_missing(db)
-    if found is None:
+    contents = create_missing(db)
+    if contents is None:
         from warehouse.database.connection import writing
-        from warehouse.database.empty import contents_of
 
         # a new database starts without numpy
         with working("making tables and views"), writing(db) as connection:
             if existed and again:
                 from warehouse.database.schema import prepare
 
-                prepare(connection, again=True, rows_again=rows_again)
-            found = contents_of(connection)
+                prepare(connection, keeps_rows=not anew)
+            contents = contents_of(connection)
     done = "is up to date" if existed else "created"
-    say(f"{db} {done}: {count(found.num_tables, 'table')}, {count(found.num_views, 'view')}")
+    say(f"{db} {done}: {count(contents.num_tables, 'table')}, {count(contents.num_views, 'view')}")
 
 
 def drop(
@@ -102,8 +97,8 @@ def backup(
     Others may read the database meanwhile. The copy is a database like any other: name it with
     --db. Setting `backups` keeps as many copies as DB.backup, a new one before each sweep.
     """
-    from warehouse.database.backup import backup as copied
-    from warehouse.database.backup import keep_backups, usual_backup
+    from warehouse.database.copies import backup as copied
+    from warehouse.database.copies import keep_backups, usual_backup
     from warehouse.errors import UsageError
     from warehouse.files import refuse_existing
 
@@ -124,7 +119,7 @@ def compact(db: Database = DEFAULT_DATABASE) -> None:
     takes the place of the old one once its tables have as many rows. This needs free disk space
     for the copy.
     """
-    from warehouse.database.compact import compact as shrink
+    from warehouse.database.copies import compact as shrink
     from warehouse.database.paths import refuse_missing
 
     refuse_missing(db)  # opening for write would make one

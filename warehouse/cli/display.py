@@ -78,12 +78,15 @@ class Display:
         Write ids and large whole numbers as texts in JSON.
     found
         The chosen columns that some table had.
+    known
+        The columns of all tables, in order.
     """
 
     is_wide: bool = False
     columns: Sequence[str] = ()
     ids_as_text: bool = False
     found: set[str] = field(default_factory=set)
+    known: dict[str, None] = field(default_factory=dict)
 
 
 _HELD_BYTES = 1 << 24
@@ -115,7 +118,7 @@ def displayed(
 
         raise UsageError(
             f"`--columns` {', '.join(missing)}: the result has no such column",
-            "--format csv shows the names of all columns",
+            f"use {', '.join(display.known)}",
         )
 
 
@@ -167,6 +170,7 @@ def chosen_places(
         return None
     from warehouse.show.units import column_headed
 
+    display.known |= dict.fromkeys(columns)
     headings = columns if headed is None else headed()
     places: list[int] = []
     for name in display.columns:

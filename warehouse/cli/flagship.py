@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.common import fetched, records, say
-from warehouse.cli.plan_summary import summary_lines
 from warehouse.database.sql_text import literal
+from warehouse.plan.words import summary_lines
 from warehouse.show.formats import count
 from warehouse.show.units import run_time_in_words
 
@@ -93,9 +93,9 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
 
 def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
     from estimators import registry
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.plan.question import PlanOptions
-    from warehouse.plan.stages import asked_stages, run_stages
+    from warehouse.plan.run import answer_plan, first_sweep
 
     options = PlanOptions(
         tokens=flagship.tokens,
@@ -106,9 +106,9 @@ def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
         gpus=flagship.num_gpus,
         batch=flagship.global_batch_size,
     )
-    with kept_open(database):
-        run, stages = asked_stages(options, database)
-        return run_stages(run, stages, database, _store)
+    with open_once(database):
+        run, sweep = first_sweep(options, database)
+        return answer_plan(run, sweep, database, store=_store)
 
 
 def _store(sweep: Sweep, database: Path) -> None:

@@ -90,13 +90,11 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        from warehouse.database.source import seen_once
-
         _refuse_overwriting(values)
         wait = values.pop("wait", None)
         for name, (kind, members) in groups.items():
             values[name] = kind(**{member: values.pop(member) for member in members})
-        with accessing(_access(opened, wait)), seen_once():
+        with accessing(_access(opened, wait)):
             command(**values)
 
     # typer reads these two; by `__wrapped__` it would find the command itself.

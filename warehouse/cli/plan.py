@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put_document, say, title_line
+from warehouse.cli.common import put, put_page, say, title_line
+from warehouse.cli.display import refuse_choice
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Accelerator,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
     from warehouse.plan.question import PlanOptions, TrainingRun
     from warehouse.plan.search import Sweep
-    from warehouse.plan.stages import Stage
 
 DEFAULT_ESTIMATOR = registry.default("plan")
 
@@ -165,56 +165,50 @@ def plan(
     default, sequences are as long as the model's, NVLink domains are as large as those in which the
     accelerator is sold, and the batch follows from the tokens and the model.
     """
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.plan.question import PlanOptions
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
-    with kept_open(db):
+    with open_once(db):
         _answer(options, shown, output, db)
 
 
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
-    """Read the question, build the stages, and explain or run them."""
-    from warehouse.cli.plan_columns import check_columns
-    from warehouse.cli.plan_question import question_lines
-    from warehouse.cli.plan_report import put_report
-    from warehouse.plan.document import document
-    from warehouse.plan.stages import asked_stages, run_stages
+    """Read the question, and print the steps of the plan or its answer."""
+    from warehouse.plan.page import plan_page
+    from warehouse.plan.question_words import question_lines
+    from warehouse.plan.run import answer_plan, first_sweep, steps_in_words
 
-    check_columns(output.chosen, output.form, is_dry_run=shown.dry_run)
+    if output.is_json and not shown.dry_run:
+        refuse_choice(output.chosen)
 
     def say_question(run: TrainingRun) -> None:
         say(title_line(run.request.estimator))
-        # a report begins with the question
+        # a page begins with the question
         for line in question_lines(run) if shown.dry_run or not output.is_for_people else ():
             say(line)
 
-    run, stages = asked_stages(options, db, shown.top or DEFAULT_TOP, say_question)
+    top = shown.top or DEFAULT_TOP
+    run, sweep = first_sweep(options, db, say_question)
     if shown.dry_run:
         with output.opened():
-            _put_stages(stages, output)
+            _put_steps(steps_in_words(run, sweep, top), output.form)
         return
-    answer = run_stages(run, stages, db, partial(store_and_say, is_confirmed=shown.yes))
+    answer = answer_plan(run, sweep, db, top, partial(store_and_say, is_confirmed=shown.yes))
     with output.opened():
-        if output.is_json:
-            put_document(document(answer, shown.top or DEFAULT_TOP))
-            return
-        put_report(answer, shown.top or DEFAULT_TOP, output.form)
+        put_page(plan_page(answer, top), output.form)
         if shown.show_sql and output.is_for_people:
             begin, end = ("```sql\n", "```\n") if output.form is Format.MARKDOWN else ("", "")
             for name, query in answer.queries.items():
                 sys.stdout.write(f"\n{begin}-- {name}\n{query};\n{end}")
 
 
-def _put_stages(stages: Sequence[Stage], output: Output) -> None:
-    """Print the stages of a plan: numbered lines for people, rows for programs."""
-    from warehouse.cli.common import put
-    from warehouse.plan.stages import explain_stage
-
-    rows = [(number, explain_stage(stage)) for number, stage in enumerate(stages, start=1)]
-    if output.form is not Format.TABLE:
-        put(("stage", "action"), [rows], output.form)
+def _put_steps(steps: Sequence[str], form: Format) -> None:
+    """Print the steps of a plan: numbered lines on a terminal, rows in other formats."""
+    rows = list(enumerate(steps, start=1))
+    if form is not Format.TABLE:
+        put(("stage", "action"), [rows], form)
         return
     for number, action in rows:
         sys.stdout.write(f"{number}. {action}\n")

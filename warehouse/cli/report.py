@@ -51,11 +51,11 @@ def report(
     published runs, assumptions, sources, and the command and queries that made it. It needs no
     network. Needs the extra `plots`.
     """
-    from warehouse.database.connection import kept_open
+    from warehouse.database.connection import open_once
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
     from warehouse.plan.question import PlanOptions
-    from warehouse.plan.stages import asked_stages, run_stages
+    from warehouse.plan.run import answer_plan, first_sweep
     from warehouse.plot.draw import require_packages
 
     require_packages()
@@ -67,9 +67,10 @@ def report(
 
     asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
     options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
-    with kept_open(db):
-        question, stages = asked_stages(options, db, LAYOUTS)
-        answer = run_stages(question, stages, db, partial(store_and_say, is_confirmed=yes))
+    with open_once(db):
+        question, sweep = first_sweep(options, db)
+        store = partial(store_and_say, is_confirmed=yes)
+        answer = answer_plan(question, sweep, db, LAYOUTS, store)
     with working("drawing the page"):
         page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
     with written_whole(out) as file:

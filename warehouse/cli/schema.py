@@ -123,7 +123,7 @@ def _answer(described: Description, name: str | None, db: Path, *, is_stored: bo
 def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnection, bool]]:
     """Yield a connection, and whether it is to the database, not to the packaged schema."""
     from warehouse.database.connection import open_for_read
-    from warehouse.database.empty import in_memory
+    from warehouse.database.new_file import in_memory
 
     if may_be_missing and not db.exists():
         say(f"{db}: there is no such database; this is the schema that `warehouse init` makes")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warehouse.cli.common import (
-    Section,
     fetched,
     put,
     put_document,
@@ -19,6 +18,7 @@ from warehouse.cli.common import (
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.show.formats import count
+from warehouse.show.page import Section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ def status(
 def _put_stored(db: Path, output: Output) -> None:
     from warehouse.database.connection import is_snapshot, open_for_read
     from warehouse.database.facts import folder_of, is_folder, read_facts
-    from warehouse.database.leftovers import leftovers
+    from warehouse.database.paths import leftovers
 
     with open_for_read(db) as connection:
         is_written = is_snapshot(connection, db)
@@ -127,8 +127,8 @@ def _put_stored(db: Path, output: Output) -> None:
             put_document(document)
         else:
             sections = [
-                Section("", *table, () if _has_superseded(table) else (_SUPERSEDED,))
-                for table in (studies, relations)
+                Section("", *table, () if _has_superseded(table) else (_SUPERSEDED,), lines=lines)
+                for table, lines in ((studies, ()), (relations, ("",)))
             ]
             put_sections(sections, output.form)
 

@@ -103,7 +103,7 @@ def sweep(
     if sharing.lake is not None:
         sweep_into_lake(loaded, sharing, db, other_options=others)
         return
-    from warehouse.database.backup import back_up_before_sweep
+    from warehouse.database.copies import back_up_before_sweep
     from warehouse.sweep.estimate import estimate
     from warehouse.sweep.size_limits import LEAST_ROWS
 

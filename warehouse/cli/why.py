@@ -10,8 +10,6 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import (
-    batch_in_words,
-    domain_in_words,
     put,
     put_document,
     put_for_people,
@@ -120,6 +118,7 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     from warehouse.ask.defaults import CUSTOM_MODEL, CUSTOM_SYSTEM, taken_over
     from warehouse.ask.plausible import questioned_attributes
     from warehouse.database.catalog import packaged_catalog
+    from warehouse.plan.question_words import batch_in_words
     from warehouse.show.units import layout_in_words
 
     shown = found.shown
@@ -128,7 +127,7 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
         return []
     num_gpus = query.num_gpus if shown is None else shown.problem["num_gpus"]
     gpus = "" if num_gpus is None else f"{num_gpus:,} x "
-    domain = f" in {domain_in_words(values)}" if values.get("nvlink_size") else ""
+    domain = f" in NVLink domains of {values['nvlink_size']}" if values.get("nvlink_size") else ""
     framework = f", framework {values['framework']}" if values.get("framework") else ""
     lines = [
         f"{values['model'] or CUSTOM_MODEL} on {gpus}"

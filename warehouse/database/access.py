@@ -1,6 +1,6 @@
-"""How the database is opened in a block: how long to wait for other processes.
+"""How long to wait for other processes that have a database open.
 
-A command or a call of `Warehouse` decides it once; other modules only open the file.
+A command or a call of `Warehouse` decides it once, for all files that it opens.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _USUAL = Access()
 _CURRENT: ContextVar[Access] = ContextVar("access", default=_USUAL)
 
 
-def current() -> Access:
-    """Return how the database is opened here."""
+def current_access() -> Access:
+    """Return how databases are opened here."""
     return _CURRENT.get()
 
 
@@ -76,17 +76,10 @@ def accessing(access: Access) -> Iterator[None]:
 def access_for(
     wait: float | None, *, writes: bool, say: Callable[[str], None] = _say_nothing
 ) -> Access:
-    """Return the access of a command or method.
+    """Return the access of a command or method that may write, or that only reads.
 
-    Parameters
-    ----------
-    wait
-        Seconds to wait for other processes; None: 30 to write, 0.2 to read.
-    writes
-        Whether it may write. It then takes a snapshot after 0.2 seconds at most: with nothing to
-        write, it need not wait. Without a snapshot it waits as long as a writer.
-    say
-        As `Access` has it.
+    One that may write takes a snapshot after 0.2 seconds at most: with nothing to write, it need
+    not wait. Without a snapshot it waits as long as a writer. `wait` is a user's choice in seconds.
     """
     to_write = WRITER_SECONDS if wait is None else wait
     to_read = READER_SECONDS if wait is None else wait

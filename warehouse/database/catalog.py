@@ -16,8 +16,7 @@ from estimators.accelerators import OWN_SYSTEM, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
 from estimators.names import did_you_mean
-from warehouse.database.cached import cached
-from warehouse.database.meta import measured_names, reference_names
+from warehouse.database.cache import cached
 from warehouse.database.reference import (
     FileStamp,
     columns_of,
@@ -28,6 +27,7 @@ from warehouse.database.reference import (
     stamp_of,
 )
 from warehouse.database.sql_text import quoted
+from warehouse.database.stamp import reference_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +60,7 @@ def load_catalog(connection: DuckDBPyConnection, *, with_measured: bool = True) 
         Whether to read the measured tables as well, which takes polars. Names need none.
     """
     tables = {}
-    names = measured_names(connection)
+    names = reference_names(connection, measured=True)
     measured = {name: connection.table(name).pl() for name in names if with_measured}
     for name in set(reference_names(connection)) - set(names):
         result = connection.execute(f"select * from {quoted(name)}")

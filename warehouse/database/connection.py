@@ -11,30 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from warehouse.database.access import READER_SECONDS, WRITER_SECONDS, current
+from warehouse.database.access import READER_SECONDS, WRITER_SECONDS, current_access
 from warehouse.database.facts import folder_of, last_outcome, rebuild_command
 from warehouse.database.failures import database_error
-from warehouse.database.file_format import CONFIG
-from warehouse.database.holders import duration, writer_in_words
-from warehouse.database.leftovers import remove_leftovers
-from warehouse.database.meta import is_stamped, last_fact, path_of
 from warehouse.database.new_file import create_missing
-from warehouse.database.openings import no_writer_opens, refuse_conflict, register
-from warehouse.database.paths import file_of, refuse_missing
+from warehouse.database.openings import OPENING, note_opening, refuse_conflict
+from warehouse.database.paths import CONFIG, file_of, refuse_missing, remove_leftovers
 from warehouse.database.snapshot import Snapshots, is_being_copied, is_published, snapshot_path
+from warehouse.database.stamp import is_stamped, last_fact, path_of
 from warehouse.errors import DatabaseError, LockedError
+from warehouse.processes import command_of, duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _POLL_SECONDS = 0.1
 
-_SAID: set[tuple[Path, float]] = set()
+_NAMED: set[tuple[Path, float]] = set()
 """Snapshots that this process has named, each with its time."""
 
 
 @dataclass
-class _Kept:
+class _SharedReader:
     """A database that stays open for reading, once a reader has opened it."""
 
     path: Path
@@ -46,23 +44,23 @@ class _Kept:
             self.connection = None
 
 
-_KEPT: ContextVar[_Kept | None] = ContextVar("kept", default=None)
+_SHARED: ContextVar[_SharedReader | None] = ContextVar("shared_reader", default=None)
 
 
 @contextmanager
-def kept_open(path: Path) -> Iterator[None]:
+def open_once(path: Path) -> Iterator[None]:
     """Have readers of a database share one opening until the block ends.
 
     DuckDB reads every view when it opens a file. Each reader has a connection of its own, whose
     temporary objects end with it. Close all of them before a writer opens the database.
     """
-    kept = _Kept(Path(path))
-    token = _KEPT.set(kept)
+    shared = _SharedReader(Path(path))
+    token = _SHARED.set(shared)
     try:
         yield
     finally:
-        _KEPT.reset(token)
-        kept.close()
+        _SHARED.reset(token)
+        shared.close()
 
 
 def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
@@ -79,12 +77,11 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
         If a reference table or a file of sql/ is faulty.
     """
     path = Path(path)
-    kept = _KEPT.get()
-    if kept is not None:
-        kept.close()
+    if (shared := _SHARED.get()) is not None:
+        shared.close()
     create_missing(path)
     connection = _connect(path, read_only=False)
-    try:
+    with _closed_on_error(connection, path):
         is_current = is_stamped(connection)
         from warehouse.database.recording import attend  # here: readers start without it
 
@@ -94,12 +91,6 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
 
             prepare(connection)
         remove_leftovers(file_of(path))
-    except duckdb.Error as error:
-        connection.close()
-        raise database_error(error, path) from error
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
@@ -115,7 +106,7 @@ def writing(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         with snapshots:
             yield connection
     finally:
-        with no_writer_opens(), closing(snapshots):  # which drops the locks of this process
+        with OPENING, closing(snapshots):  # which drops the locks of this process
             connection.close()
 
 
@@ -129,46 +120,59 @@ def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
         package made it.
     """
     path = Path(path)
-    kept = _KEPT.get()
-    if kept is None or kept.path != path:
+    shared = _SHARED.get()
+    if shared is None or shared.path != path:
         return _open_for_read(path)
-    if kept.connection is None:
-        kept.connection = _open_for_read(path)
-    return kept.connection.cursor()
+    if shared.connection is None:
+        shared.connection = _open_for_read(path)
+    return shared.connection.cursor()
 
 
 def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
     connection = open_as_it_is(path)
-    try:
-        if is_stamped(connection) or _is_current(connection):
-            _warn_of_lacking_facts(connection, path)
-            return connection
+    with _closed_on_error(connection, path):
         of_snapshot = is_snapshot(connection, path)
+        if is_stamped(connection):
+            if not of_snapshot:
+                _warn_of_lacking_facts(connection, path)
+            return connection
+        if of_snapshot:
+            raise DatabaseError(
+                f"{path}: another version of this package writes to it",
+                "ask with that version, or wait for its end with --wait SECONDS",
+            )
+        raise DatabaseError(
+            f"{path}: was made by another version of this package, and reading changes nothing",
+            f"`{rebuild_command(path)}` makes it again with this version, from its facts",
+        )
+
+
+@contextmanager
+def _closed_on_error(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
+    """Close a connection if the block fails; name its file in errors of DuckDB."""
+    of_snapshot = is_snapshot(connection, path)
+    try:
+        yield
     except duckdb.Error as error:
         connection.close()
-        raise database_error(error, path) from error
+        if not of_snapshot:
+            raise database_error(error, path) from error
+        raise DatabaseError(
+            f"{snapshot_path(path)}: cannot be read: {str(error).partition(chr(10))[0]}",
+            "it is a copy: wait with --wait SECONDS for the end of the process that writes to "
+            f"{path.name}, and ask again",
+        ) from error
     except BaseException:
         connection.close()
         raise
-    connection.close()
-    if of_snapshot:
-        raise DatabaseError(
-            f"{path}: another version of this package writes to it",
-            "ask with that version, or wait for its end with --wait SECONDS",
-        )
-    raise DatabaseError(
-        f"{path}: was made by another version of this package, and reading changes nothing",
-        f"`{rebuild_command(path)}` makes it again with this version, from its facts",
-    )
 
 
 def _warn_of_lacking_facts(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
     """Say that a database is older than its folder of facts, as one without its log is."""
     name, number, _ = last_fact(connection)
     last = last_outcome(folder_of(path))
-    is_older = last is not None and last[0] == name and last[1] > number
-    if is_older and not is_snapshot(connection, path):
-        current().say(
+    if last is not None and last[0] == name and last[1] > number:
+        current_access().say(
             f"warning: {path}: lacks facts that {folder_of(path).name} has\n"
             f"hint: `{rebuild_command(path)}` stores them"
         )
@@ -177,13 +181,6 @@ def _warn_of_lacking_facts(connection: duckdb.DuckDBPyConnection, path: Path) ->
 def is_snapshot(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
     """Return whether a reader of the database at `path` was given a snapshot of it."""
     return path_of(connection) == str(snapshot_path(path))
-
-
-def _is_current(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Return whether the views and tables are up to date, even if other files made them."""
-    from warehouse.database.schema import is_current
-
-    return is_current(connection)
 
 
 def open_as_it_is(path: Path) -> duckdb.DuckDBPyConnection:
@@ -206,29 +203,11 @@ def open_file(path: Path) -> duckdb.DuckDBPyConnection:
     return _connect(path, read_only=True)
 
 
-def _opened(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
-    file = file_of(path)
-    try:
-        with nullcontext() if read_only else no_writer_opens():
-            refuse_conflict(file, writes=not read_only)
-            connection = duckdb.connect(str(file), read_only=read_only, config=CONFIG)
-            register(file, connection, writes=not read_only)
-    except duckdb.Error as error:
-        raise database_error(error, path, is_opening=True) from error
-    return connection
-
-
 def _connect(
     path: Path, *, read_only: bool, takes_snapshot: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    """Open a file, and wait for another process or thread as long as the access says.
-
-    Parameters
-    ----------
-    takes_snapshot
-        Whether to open the snapshot that this process has published, if there is one.
-    """
-    access = current()
+    """Open a file or its snapshot; wait for other processes and threads as the access says."""
+    access = current_access()
     limit = access.snapshot_seconds if takes_snapshot else access.write_seconds
     silent = min(access.read_seconds, READER_SECONDS) if takes_snapshot else 0.0
     begun: float | None = None
@@ -237,25 +216,37 @@ def _connect(
         try:
             return _opened(path, read_only=read_only)
         except LockedError as error:
-            found = error
+            locked = error
             now = time.monotonic()
             begun = now if begun is None else begun
             waited = now - begun
             if takes_snapshot and waited >= access.read_seconds:
-                opened = _open_snapshot(path)
-                if opened is not None:
-                    return opened
+                snapshot = _open_snapshot(path, locked)
+                if snapshot is not None:
+                    return snapshot
                 if limit and is_being_copied(path):
                     limit = max(limit, WRITER_SECONDS)
             if waited >= limit:
                 raise
         if not is_said and waited >= silent:
-            access.say(f"{found.message}; waiting for it, {limit:g} s at most")
+            access.say(f"{locked.message}; waiting for it, {limit:g} s at most")
             is_said = True
         time.sleep(min(_POLL_SECONDS, limit - waited))
 
 
-def _open_snapshot(path: Path) -> duckdb.DuckDBPyConnection | None:
+def _opened(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    file = file_of(path)
+    try:
+        with nullcontext() if read_only else OPENING:
+            refuse_conflict(file, writes=not read_only)
+            connection = duckdb.connect(str(file), read_only=read_only, config=CONFIG)
+            note_opening(file, connection, writes=not read_only)
+    except duckdb.Error as error:
+        raise database_error(error, path, is_opening=True) from error
+    return connection
+
+
+def _open_snapshot(path: Path, locked: LockedError) -> duckdb.DuckDBPyConnection | None:
     """Return a read-only connection to the snapshot of a database, or None where there is none."""
     snapshot = snapshot_path(path)
     try:
@@ -265,12 +256,13 @@ def _open_snapshot(path: Path) -> duckdb.DuckDBPyConnection | None:
         connection = duckdb.connect(str(snapshot), read_only=True, config=CONFIG)
     except (OSError, duckdb.Error):  # the writer has just ended, and has removed it
         return None
-    if (snapshot, moment) not in _SAID:
-        _SAID.add((snapshot, moment))
+    if (snapshot, moment) not in _NAMED:
+        _NAMED.add((snapshot, moment))
         age = duration(max(time.time() - moment, 1.0))
-        current().say(
-            f"{path}: {writer_in_words(path)} writes to it; these are its rows of {age} ago"
-        )
+        process = f"process {locked.process}" if locked.process else "another process"
+        command = command_of(locked.process) if locked.process else None
+        writer = f"`{command}` ({process})" if command else process
+        current_access().say(f"{path}: {writer} writes to it; these are its rows of {age} ago")
     return connection
 
 

@@ -1,4 +1,4 @@
-"""Creates views and macros, each bound once, and only those that changed.
+"""Creates views and macros, each bound once.
 
 DuckDB binds a view when it is created, with every view below it: for ninety views that rest on each
 other that took most of the time of a new database. So while views are created, each that another
@@ -24,10 +24,12 @@ from warehouse.database.views import MACROS, View, macros_in, packaged
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
+
+    from estimators.columns import Column
 
 _WORD = re.compile(r"\w+")
 
@@ -35,15 +37,8 @@ _WORD = re.compile(r"\w+")
 def create_views(connection: DuckDBPyConnection, directory: Path | None = None) -> list[View]:
     """Create or replace macros and views, and missing kept tables, with comments.
 
-    Returns
-    -------
-    list of View
-        The views and kept tables that were created, in order; the tables are empty.
-
-    Raises
-    ------
-    InputError
-        If a file lacks its header or DuckDB refuses it; then roll the transaction back.
+    Returns the views and kept tables that were created, in order; the tables are empty. After an
+    `InputError` on a file, roll the transaction back.
     """
     directory = directory or resources.sql_directory()
     macros = directory / MACROS
@@ -55,19 +50,14 @@ def create_views(connection: DuckDBPyConnection, directory: Path | None = None) 
     tables = {name for (name,) in present.fetchall()}
     created: list[View] = []
     with _StandIns(connection) as stand_ins:
-        for place, view in enumerate(every):
+        for index, view in enumerate(every):
             if view.kept_on and view.name in tables:
                 continue
-            stand_ins.add_sources_of(view, every[:place])
+            stand_ins.add_sources_of(view, every[:index])
             _create(connection, view)
             created += [] if view.is_function else [view]
-    comment_views(connection, directory)
+    _comment_views(connection, every)
     return created
-
-
-def _words(view: View) -> set[str]:
-    """Return the words of a view's text, which include its sources."""
-    return set(_WORD.findall(view.sql)) - {view.name}
 
 
 class _StandIns:
@@ -87,8 +77,8 @@ class _StandIns:
 
     def add_sources_of(self, view: View, before: list[View]) -> None:
         """Make those of the views created `before` that a view names."""
-        views = {each.name for each in before if not each.is_function and not each.kept_on}
-        for name in sorted(_words(view) & views - self._made):
+        views = {v.name for v in before if not (v.is_function or v.kept_on)} - {view.name}
+        for name in sorted(views.intersection(_WORD.findall(view.sql)) - self._made):
             source = self._connection.view(name)
             columns = ", ".join(
                 f"{quoted(column)} {kind}"
@@ -138,68 +128,35 @@ def _create_macros(connection: DuckDBPyConnection, path: Path) -> None:
     with _blaming(path):
         connection.execute(text)
         for macro in macros_in(text):
-            target = f"macro {quoted(macro.name)}"
-            connection.execute(
-                f"comment on {target} is {literal(comment_of('macro', macro.comment))}"
-            )
+            comment(connection, "macro", macro.name, comment_of("macro", macro.comment))
 
 
-def comment_views(connection: DuckDBPyConnection, directory: Path | None = None) -> None:
-    """Set the comments of views, of their columns and of table macros where they differ."""
-    present = comments_of(connection)
-    functions = connection.execute(
-        f"select distinct function_name, comment from duckdb_functions() where {IN_MAIN}"
-    ).fetchall()
-    for view in packaged(directory):
+def _comment_views(connection: DuckDBPyConnection, every: list[View]) -> None:
+    """Set the comments of views, of their columns and of table macros."""
+    query = f"select table_name, list(column_name) from duckdb_columns() where {IN_MAIN} group by 1"
+    columns = dict(connection.execute(query).fetchall())
+    for view in every:
         if view.is_function:
-            if (view.name, view.comment) not in functions:
-                target = f"macro table {quoted(view.name)}"
-                connection.execute(f"comment on {target} is {literal(view.comment)}")
+            comment(connection, "macro table", view.name, view.comment)
         else:
-            columns = map(meaning_of, present.get(view.name, ()))
-            wanted = {column.name: column.comment for column in columns if column}
             kind = "table" if view.kept_on else "view"
-            comment(connection, kind, view.name, {"": view.comment, **wanted}, present)
-
-
-def comments_of(connection: DuckDBPyConnection) -> dict[str, dict[str, str | None]]:
-    """Return for each table and view the comments by column; its own is that of no column."""
-    found: dict[str, dict[str, str | None]] = {}
-    for table, column, text in connection.execute(
-        f"select table_name, column_name, comment from duckdb_columns() where {IN_MAIN} "
-        f"union all select table_name, '', comment from duckdb_tables() where {IN_MAIN} "
-        f"union all select view_name, '', comment from duckdb_views() where {IN_MAIN}"
-    ).fetchall():
-        found.setdefault(table, {})[column] = text
-    return found
+            meanings = filter(None, map(meaning_of, columns.get(view.name, ())))
+            comment(connection, kind, view.name, view.comment, meanings)
 
 
 def comment(
     connection: DuckDBPyConnection,
     kind: str,
     name: str,
-    wanted: Mapping[str, str],
-    present: Mapping[str, Mapping[str, str | None]],
+    text: str,
+    columns: Iterable[Column] = (),
 ) -> None:
-    """Set those comments of a table or view that differ.
-
-    Parameters
-    ----------
-    kind
-        `table` or `view`.
-    wanted, present
-        As `comments_of` has them, `present` of all tables.
-    """
-    before = present.get(name, {})
-    comments = [
-        f"comment on {f'column {quoted(name)}.{quoted(column)}' if column else target}"
-        f" is {literal(text)}"
-        for column, text in wanted.items()
-        for target in [f"{kind} {quoted(name)}"]
-        if before.get(column) != text
-    ]
-    if comments:
-        connection.execute(";".join(comments))
+    """Set the comment of a `table`, `view`, `macro` or `macro table`, and those of its columns."""
+    comments = [f"comment on {kind} {quoted(name)} is {literal(text)}"]
+    for column in columns:
+        target = f"{quoted(name)}.{quoted(column.name)}"
+        comments.append(f"comment on column {target} is {literal(column.comment)}")
+    connection.execute(";".join(comments))
 
 
 @contextmanager

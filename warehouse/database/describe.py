@@ -20,8 +20,8 @@ from estimators.registry import all_estimators
 from warehouse.database import resources, views
 from warehouse.database.lineage import all_sources, names_in, readers_of, reads_of
 from warehouse.database.meanings import LAYERS, ROLES, meaning_of, role_of
-from warehouse.database.meta import measured_names, reference_names
 from warehouse.database.sql_text import IN_MAIN, quoted
+from warehouse.database.stamp import reference_names
 from warehouse.database.tables import core_tables
 from warehouse.database.views import Argument, Macro, macros_in
 from warehouse.errors import InputError
@@ -283,7 +283,7 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
     for estimator in estimators:
         for relation in estimator.relations:
             origins[relation.table] = _Origin("results", f"estimator {estimator.name}")
-    measured = measured_names(connection)
+    measured = reference_names(connection, measured=True)
     for name in reference_names(connection):
         suffix = "parquet" if name in measured else "csv"
         origins[name] = _Origin("reference", f"db/reference/{name}.{suffix}")

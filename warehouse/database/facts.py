@@ -31,8 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warehouse import __version__
-from warehouse.database.space import space_error
-from warehouse.errors import DatabaseError, InputError
+from warehouse.errors import DatabaseError, InputError, space_error
 from warehouse.files import (
     digest_of,
     flush_directory,

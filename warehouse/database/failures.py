@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from warehouse.database.facts import folder_of, is_folder, rebuild_command
-from warehouse.database.holders import holders_in_words
 from warehouse.database.paths import ANOTHER
-from warehouse.database.space import space_error
-from warehouse.errors import DatabaseError, InputError, LockedError
+from warehouse.errors import DatabaseError, InputError, LockedError, space_error
+from warehouse.processes import in_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,13 +41,7 @@ _REFUSED = (
 def database_error(
     error: duckdb.Error, path: Path, *, is_opening: bool = False
 ) -> DatabaseError | InputError:
-    """Return DuckDB's error about the file at `path` as one with a remedy.
-
-    Parameters
-    ----------
-    is_opening
-        Whether the error came from opening the file: then no command can read it.
-    """
+    """Return DuckDB's error about the file at `path`, or about opening it, with a remedy."""
     said = str(error)
     first = said.partition("\n")[0]
     if "set lock on file" in said:
@@ -95,7 +88,7 @@ def _failed(error: duckdb.Error, path: Path, *, is_opening: bool) -> DatabaseErr
         )
     if isinstance(error, _MISSING):
         return DatabaseError(
-            f"{path}: something is missing in it: {first}",
+            f"{path}: a table or view is missing: {first}",
             "run `warehouse init`: it makes tables and views again and keeps the rows",
         )
     if isinstance(error, _REFUSED) and not is_opening:
@@ -123,12 +116,15 @@ def unreadable(path: Path, reason: str) -> DatabaseError:
 
 
 def _locked(said: str, path: Path) -> LockedError:
-    holder = _HOLDER.search(said)
-    return LockedError(
-        f"{path}: is in use by {holders_in_words(path, int(holder[1]) if holder else None)}",
+    named = _HOLDER.search(said)
+    process = int(named[1]) if named else None
+    error = LockedError(
+        f"{path}: is in use by {in_words(process)}",
         f"wait for it with --wait SECONDS, or {ANOTHER}; `warehouse status` shows the progress of "
         "a sweep",
     )
+    error.process = process
+    return error
 
 
 def _not_permitted(said: str, path: Path) -> DatabaseError:

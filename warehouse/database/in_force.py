@@ -25,7 +25,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from estimators.registry import ESTIMATORS, all_estimators, get
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.database.sql_text import listed, literal, quoted
 from warehouse.database.summaries import summaries
 from warehouse.database.tables import IS_REPEATED, MARKS, ROW_IDS, SUPERSEDED

@@ -1,67 +1,88 @@
-"""New database files: each appears whole under its name, or not at all.
+"""New databases: every table, reference table, macro and view, but no result.
 
-DuckDB is imported only where there is no prepared database to copy.
+Making one takes seconds, copying one takes milliseconds. So one is made, kept in the cache
+directory, and every new database starts as a copy of it. A damaged file of the cache is replaced.
+
+The name of a cached file has all that a copy needs: a hash of everything that it is made from, how
+many tables and views it has, and the digest of its bytes. So nothing opens it, and DuckDB is
+imported only where a database is made or read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
+import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from warehouse.database import empty
+from warehouse import settings
+from warehouse.database.cache import note_use, remove_old
 from warehouse.database.facts import ASIDE, free_name, refuse_abandoned_facts
-from warehouse.database.leftovers import NEW, leftovers, remove_abandoned
-from warehouse.database.paths import ANOTHER, file_of, is_database
-from warehouse.database.space import space_error
-from warehouse.errors import DatabaseError
+from warehouse.database.paths import (
+    ANOTHER,
+    CONFIG,
+    PLANNING,
+    STORAGE_VERSION,
+    duckdb_version,
+    file_of,
+    is_database,
+    leftovers,
+    log_of,
+    remove_database,
+)
+from warehouse.database.sql_text import IN_MAIN, literal
+from warehouse.database.stamp import source_hash
+from warehouse.errors import DatabaseError, space_error
+from warehouse.files import digest_of, partial_path, remove_abandoned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from warehouse.database.empty import Contents
+    from duckdb import DuckDBPyConnection
+
+_MOST = 4
+"""Number of cached files that stay: versions of the package share a cache."""
+
+
+class Contents(NamedTuple):
+    """Numbers of tables and views of a database without results."""
+
+    num_tables: int
+    num_views: int
+
+
+class _Template(NamedTuple):
+    """A file of the cache, and what its name says."""
+
+    path: Path
+    contents: Contents
+    digest: str
 
 
 def create_missing(path: Path) -> Contents | None:
-    """Create the database at `path` if there is none.
+    """Create the database at `path` if there is none; return what it has.
 
-    Returns
-    -------
-    Contents | None
-        Numbers of tables and views of the new database. None if it must be opened for writing
-        first: because it existed, has no tables yet, or has files of an earlier database next to
-        it.
-
-    Raises
-    ------
-    DatabaseError
-        If the path leads to something else, or no file can be made there.
-    InputError
-        If a reference table or a file of sql/ is faulty.
+    None: it must be opened for writing first, because it existed, has no tables yet, or has files
+    of an earlier database next to it.
     """
     if is_database(path):
         return None
     file = file_of(path)
     refuse_abandoned_facts(file)
-    contents = _create(file)
-    return None if leftovers(file) else contents
-
-
-def _create(path: Path) -> Contents | None:
-    """Make an empty database; return its contents if this process created the whole file.
-
-    A process killed while it writes the first blocks would leave a file that cannot be opened.
-    """
-    new = path.with_name(f"{path.name}{NEW}{os.getpid()}")
+    # A process killed while it writes the first blocks would leave a file that cannot be opened.
+    partial = partial_path(file)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        remove_abandoned(path)
-        new.unlink(missing_ok=True)
-        contents = empty.create(new)
-        return contents if _put(new, path) else None
+        file.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(file)
+        remove_database(partial)  # of a killed process that had the number of this one
+        contents = _create(partial)
+        is_first = _put(partial, file)
     except OSError as error:
-        full = space_error(path, str(error))
-        other = DatabaseError(f"{path}: cannot be created: {error.strerror}", ANOTHER)
+        full = space_error(file, str(error))
+        other = DatabaseError(f"{file}: cannot be created: {error.strerror}", ANOTHER)
         raise (full or other) from error
     except Exception as error:
         import duckdb
@@ -69,30 +90,135 @@ def _create(path: Path) -> Contents | None:
         from warehouse.database.failures import database_error
 
         if isinstance(error, duckdb.Error):
-            raise database_error(error, path) from error
+            raise database_error(error, file) from error
         raise
     finally:
-        for unfinished in (new, new.with_name(f"{new.name}.wal")):
-            with suppress(OSError):
-                unfinished.unlink()
+        remove_database(partial)
+    return contents if is_first and not leftovers(file) else None
 
 
 def _put(new: Path, path: Path) -> bool:
-    """Rename `new` to `path`, unless another process was faster; return whether it was done.
+    """Give `new` the name `path`, unless another process was faster; return whether it was done.
 
     The file of another process is as good. Where there are no hard links, DuckDB makes the file
     when it is opened.
     """
     if not path.exists():
-        _keep_log(path)
+        log = log_of(path)  # of a missing database, which somebody may bring back
+        with suppress(FileNotFoundError):  # there is none, or another process was faster
+            log.rename(free_name(log, ASIDE))
     with suppress(OSError):
         os.link(new, path)
         return True
     return False
 
 
-def _keep_log(path: Path) -> None:
-    """Move the log of a missing database aside: somebody may bring the database back."""
-    log = path.with_name(f"{path.name}.wal")
-    with suppress(FileNotFoundError):  # there is none, or another process was faster
-        log.rename(free_name(log, ASIDE))
+def _create(path: Path) -> Contents | None:
+    """Write a database to `path`; without a cache it has no tables yet, and None is returned."""
+    template = _template()
+    if template is not None:
+        with suppress(OSError):  # another process removed it, or the disk is full
+            shutil.copyfile(template.path, path)
+            if _digest(path) == template.digest:
+                with path.open("rb+") as file:  # a power cut must not leave half of it
+                    os.fsync(file.fileno())
+                return template.contents
+        remove_database(path)
+    import duckdb
+
+    duckdb.connect(str(path), config=CONFIG).close()
+    return None
+
+
+def in_memory() -> DuckDBPyConnection:
+    """Return a new database in memory; use it with `with`.
+
+    Raises
+    ------
+    InputError
+        If a reference table or a file of sql/ is faulty.
+    """
+    import duckdb
+
+    template = _template()
+    if template is not None:
+        connection = duckdb.connect(config={**PLANNING})
+        try:
+            connection.execute(f"attach {literal(str(template.path))} as prepared (read_only)")
+            connection.execute("copy from database prepared to memory")
+            connection.execute("detach prepared")
+        except duckdb.Error:
+            connection.close()
+        else:
+            return connection
+    from warehouse.database.schema import prepare
+
+    connection = duckdb.connect(config={**PLANNING})
+    prepare(connection)
+    return connection
+
+
+def contents_of(connection: DuckDBPyConnection) -> Contents:
+    """Return the numbers of tables and views of a database."""
+    tables, views = (
+        connection.execute(f"select count(*) from {kind} where {IN_MAIN}").fetchall()[0][0]
+        for kind in ("duckdb_tables()", "duckdb_views()")
+    )
+    return Contents(tables, views)
+
+
+def _template() -> _Template | None:
+    """Return an intact, up-to-date file of the cache, made if necessary; None if none can be."""
+    directory = settings.cache()
+    if directory is None:
+        return None
+    content = f"{duckdb_version()} {STORAGE_VERSION} {source_hash()}"
+    key = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for template in _named(directory, key):
+            if _digest(template.path) == template.digest:
+                note_use(template.path)
+                return template
+            with suppress(OSError):
+                template.path.unlink()
+    except OSError:
+        return None
+    import duckdb
+
+    try:
+        return _made(directory, key)
+    except (OSError, duckdb.Error):
+        return None
+
+
+def _named(directory: Path, key: str) -> Iterator[_Template]:
+    for path in sorted(directory.glob(f"empty-{key}-*-*-*.duckdb")):
+        *_, tables, views, digest = path.stem.split("-")
+        if tables.isdecimal() and views.isdecimal():
+            yield _Template(path, Contents(int(tables), int(views)), digest)
+
+
+def _made(directory: Path, key: str) -> _Template:
+    import duckdb
+
+    from warehouse.database.schema import prepare
+
+    partial = partial_path(directory / f"empty-{key}-{threading.get_ident()}.duckdb")
+    remove_database(partial)
+    try:
+        with duckdb.connect(str(partial), config=CONFIG) as connection:
+            prepare(connection)
+            contents = contents_of(connection)
+            connection.execute("checkpoint")  # closing would not say that the disk is full
+        digest = _digest(partial)
+        name = f"empty-{key}-{contents.num_tables}-{contents.num_views}-{digest}.duckdb"
+        partial.replace(directory / name)
+    finally:
+        remove_database(partial)
+    remove_old(directory, "empty-*.duckdb", _MOST)
+    return _Template(directory / name, contents, digest)
+
+
+def _digest(path: Path) -> str:
+    return digest_of(path)[:32]

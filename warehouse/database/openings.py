@@ -42,15 +42,11 @@ _OPENINGS: dict[tuple[int, int], list[_Opening]] = {}
 
 _NOTING = threading.Lock()
 
-_OPENING = threading.Lock()
+OPENING = threading.Lock()
+"""The thread that has it is the only one that opens or closes a database for writing."""
 
 
-def no_writer_opens() -> threading.Lock:
-    """Return a lock: while a thread has it, no other one opens a database for writing."""
-    return _OPENING
-
-
-def register(file: Path, connection: duckdb.DuckDBPyConnection, *, writes: bool) -> None:
+def note_opening(file: Path, connection: duckdb.DuckDBPyConnection, *, writes: bool) -> None:
     """Note that this thread has a database open until the connection is closed."""
     opening = _Opening(weakref.ref(connection), threading.get_ident(), writes)
     with _NOTING:
@@ -60,24 +56,18 @@ def register(file: Path, connection: duckdb.DuckDBPyConnection, *, writes: bool)
 def refuse_conflict(file: Path, *, writes: bool) -> None:
     """Raise if this process has a database open in a way that keeps out another opening.
 
-    Readers of other threads are left to DuckDB, which refuses a writer beside them.
-
-    Raises
-    ------
-    LockedError
-        If another thread writes to it.
-    DatabaseError
-        If this thread has it open: to wait for it would take forever.
+    DuckDB itself refuses a writer beside readers of other threads. A thread that has the database
+    open would wait forever: that is no `LockedError`.
     """
     with _NOTING:
-        found = [each for each in _open(file) if each.writes or writes]
-    for opening in found:
+        conflicts = [opening for opening in _open(file) if opening.writes or writes]
+    for opening in conflicts:
         if opening.thread == threading.get_ident():
             mode = "writing" if opening.writes else "reading"
             raise DatabaseError(
                 f"{file}: this thread has it open for {mode}", "close that connection first"
             )
-    if any(each.writes for each in found):
+    if any(opening.writes for opening in conflicts):
         raise LockedError(
             f"{file}: is in use by another thread of this process, which writes to it",
             "wait for its end with a longer `wait`",
@@ -85,7 +75,7 @@ def refuse_conflict(file: Path, *, writes: bool) -> None:
 
 
 def _open(file: Path) -> list[_Opening]:
-    return [each for each in _OPENINGS.get(_identity(file), ()) if each.is_open]
+    return [opening for opening in _OPENINGS.get(_identity(file), ()) if opening.is_open]
 
 
 def _identity(file: Path) -> tuple[int, int]:

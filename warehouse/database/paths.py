@@ -1,4 +1,4 @@
-"""Resolves and checks the path of a database without DuckDB."""
+"""Database files without DuckDB: their paths, their format, and the files beside them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,29 @@ import os
 import re
 import stat
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from warehouse.database.facts import folder_of, is_folder, rebuild_command
 from warehouse.errors import DatabaseError
+from warehouse.files import abandoned
+
+STORAGE_VERSION = "v1.5.0"
+"""The format of DuckDB 2 cannot be read by the 1.5 shell, which is the one pip can install."""
+
+PLANNING = {"disabled_optimizers": "projection_pullup"}
+"""After each move of a projection, `projection_pullup` renames its columns in the whole plan. That
+takes a quarter of the time to plan views that rest on many others, and no query runs faster."""
+
+CONFIG: dict[str, Any] = {"storage_compatibility_version": STORAGE_VERSION, **PLANNING}
+"""Settings with which every database file is opened."""
+if hasattr(os, "sched_getaffinity"):
+    # DuckDB counts the machine's cores; this process may use fewer.
+    CONFIG["threads"] = len(os.sched_getaffinity(0))
+
+SNAPSHOT, PROGRESS, REBUILT = ".snapshot", ".progress.json", ".rebuilt"
+"""Suffixes of a database's snapshot, of the progress of a sweep, and of its successor."""
 
 ANOTHER = "name another file with --db"
 
@@ -18,12 +37,31 @@ _ADDRESS = re.compile(r"[A-Za-z0-9_]{2,}:")
 """Beginnings of a path that DuckDB reads as a server, or as an extension that it would download."""
 
 
+def duckdb_version() -> str:
+    """Return the name of DuckDB's installation, with its version; an import would take longer."""
+    spec = find_spec("duckdb")
+    packages = Path(spec.origin).parents[1] if spec and spec.origin else Path()
+    return " ".join(sorted(path.name for path in packages.glob("duckdb-*.dist-info")))
+
+
 def file_of(path: Path) -> Path:
     """Return the absolute path of a file, or of what a link leads to, whether or not it exists.
 
     Through a link DuckDB would write its log next to the link, where no other process looks.
     """
     return path.resolve() if path.is_symlink() else path.absolute()
+
+
+def log_of(database: Path) -> Path:
+    """Return the path of DuckDB's log of a database."""
+    return database.with_name(f"{database.name}.wal")
+
+
+def remove_database(path: Path) -> None:
+    """Remove a database and its log, if there are any."""
+    for file in (path, log_of(path)):
+        with suppress(OSError):
+            file.unlink()
 
 
 def is_address(path: Path) -> bool:
@@ -35,16 +73,11 @@ def refuse_backslash(path: Path) -> None:
     """Refuse a path with a backslash, unless it separates folders here.
 
     DuckDB takes it for a slash everywhere, and would open another file.
-
-    Raises
-    ------
-    DatabaseError
-        If it has one.
     """
-    place = str(file_of(path))
-    if os.sep == "/" and "\\" in place:
+    file = str(file_of(path))
+    if os.sep == "/" and "\\" in file:
         reason = "has a backslash, which DuckDB reads as /"
-        raise DatabaseError(f"{place}: {reason}", "name a file whose whole path has none")
+        raise DatabaseError(f"{file}: {reason}", "name a file whose whole path has none")
 
 
 def is_database(path: Path) -> bool:
@@ -86,7 +119,7 @@ def _is_open_here(path: Path) -> bool:
     """
     status = path.stat()
     try:
-        handles = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+        handles = [int(link.name) for link in Path("/proc/self/fd").iterdir()]
     except OSError:
         return False
     for handle in handles:
@@ -97,13 +130,7 @@ def _is_open_here(path: Path) -> bool:
 
 
 def refuse_missing(path: Path) -> None:
-    """Raise unless `path` is a DuckDB file.
-
-    Raises
-    ------
-    DatabaseError
-        If there is no such file, or it is something else.
-    """
+    """Raise unless `path` is a DuckDB file."""
     if not is_database(path):
         makes_again = f"`{rebuild_command(path)}` makes it again from {folder_of(path).name}"
         begins = "run `warehouse init` or `warehouse quickstart`, or name the file with --db"
@@ -111,3 +138,29 @@ def refuse_missing(path: Path) -> None:
             f"{path}: there is no such database",
             makes_again if is_folder(folder_of(path)) else begins,
         )
+
+
+def leftovers(database: Path) -> dict[Path, int]:
+    """Return the files that killed processes left next to a database, with their sizes.
+
+    Call it while this process has the database open: then none writes to it, shrinks it or
+    publishes a snapshot.
+    """
+    rebuilt = database.with_name(database.name + REBUILT)
+    published = [
+        file.name + ending for file in (database, rebuilt) for ending in (SNAPSHOT, PROGRESS)
+    ]
+    paths = [rebuilt, log_of(rebuilt), *map(database.with_name, published)]
+    paths += abandoned(database.parent, [database.name, *published])
+    sizes = {}
+    for path in paths:
+        with suppress(OSError):
+            sizes[path] = path.stat().st_size
+    return sizes
+
+
+def remove_leftovers(database: Path) -> None:
+    """Remove what killed processes left next to a database that this process may write to."""
+    for path in leftovers(database):
+        with suppress(OSError):
+            path.unlink()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from estimators.registry import ESTIMATORS, get
-from warehouse.database.access import current
+from warehouse.database.access import current_access
 from warehouse.database.facts import (
     ASIDE,
     CALIBRATION,
@@ -42,9 +42,9 @@ from warehouse.database.facts import (
     rebuild_command,
     remove_dead_inputs,
 )
-from warehouse.database.meta import FACTS_ID, FACTS_LAST, META, last_fact
 from warehouse.database.reference import reference_files
 from warehouse.database.sql_text import IN_MAIN, literal, quoted
+from warehouse.database.stamp import FACTS_ID, FACTS_LAST, META, last_fact
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -222,7 +222,9 @@ def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
     """
     former = move_aside(folder)
     if former is not None:
-        current().say(f"{folder}: does not have the facts of the database; kept as {former.name}")
+        current_access().say(
+            f"{folder}: does not have the facts of the database; kept as {former.name}"
+        )
     if not _has_facts(connection):
         _NEXT[folder] = 1
         if last_fact(connection)[0]:

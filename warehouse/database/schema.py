@@ -1,27 +1,25 @@
-"""Creates and updates a database: tables, reference tables, comments, macros and views.
-
-`prepare` brings a database of this or an older version of the package up to date in one
-transaction. Fingerprints (hashes) in table `warehouse_meta` say what is up to date.
-"""
+"""Creates and updates a database: tables, reference tables, comments, macros, views, kept rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-import duckdb
-
 import warehouse
-from estimators.columns import COLUMNS
-from estimators.contract import content_id
 from estimators.registry import all_estimators
 from warehouse.database import derived, views
-from warehouse.database.clashes import refuse_tables_of_others, refuse_views_of_tables
-from warehouse.database.create_views import comment, comments_of, create_views
+from warehouse.database.create_views import comment, create_views
 from warehouse.database.meanings import comment_of, meaning_of, reference_comment
-from warehouse.database.meta import (
+from warehouse.database.reference import (
+    measured_files,
+    read_measured,
+    read_table,
+    reference_files,
+    store_measured,
+    store_table,
+)
+from warehouse.database.sink import transaction
+from warehouse.database.sql_text import IN_MAIN, quoted
+from warehouse.database.stamp import (
     FACTS_ID,
     FACTS_LAST,
     KEPT_NAMES,
@@ -30,22 +28,14 @@ from warehouse.database.meta import (
     REFERENCE,
     SCHEMA_VERSION,
     STAMP,
+    is_stamped,
     kept_names,
+    path_of,
     read_meta,
     reference_keys,
-    stamp_of,
+    source_hash,
     table_of,
 )
-from warehouse.database.reference import (
-    columns_in,
-    measured_files,
-    read_measured,
-    read_table,
-    reference_files,
-    store_measured,
-    store_table,
-)
-from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.tables import (
     IS_REPEATED,
     all_tables,
@@ -55,85 +45,107 @@ from warehouse.database.tables import (
     fact_ddl,
     refuse_shared_names,
 )
+from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.columns import Column
     from estimators.contract import Estimator
     from warehouse.database.reference import MeasuredTable, ReferenceTable
     from warehouse.database.views import View
 
 
-_VERSION = "package_version"
+def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None:
+    """Make every table, reference table, comment, macro, view and kept row of this package.
 
-
-def prepare(
-    connection: DuckDBPyConnection,
-    *,
-    sql: Path | None = None,
-    reference: Path | None = None,
-    again: bool = False,
-    rows_again: bool = False,
-) -> bool:
-    """Create or bring up to date every table, reference table, comment, macro and view.
+    All is made again in one transaction; stored rows stay.
 
     Parameters
     ----------
-    connection
-        A connection that may write.
-    sql, reference
-        Directories to take views and reference tables from, by default the packaged ones.
-    again
-        Whether to create all views, macros and reference tables again. Somebody may have changed
-        or removed them, which the fingerprints do not show.
-    rows_again
-        Whether to make the rows again, too, that follow from others.
-
-    Returns
-    -------
-    bool
-        Whether the database was changed.
+    keeps_rows
+        Whether kept rows stay that this version of the package has made.
 
     Raises
     ------
     DatabaseError
-        If the database is not a warehouse, or was made by a newer package.
+        If the database is not a warehouse, was made by a newer package, or has objects of the user
+        with names of this package.
     InputError
         If a reference table or SQL file is faulty; the database stays as it was.
     """
-    wanted = fingerprints(sql, reference)
     stored = read_meta(connection)
-    is_packaged = sql is None and reference is None
-    again |= rows_again
-    if _agree(stored, wanted) and not again:
-        if is_packaged and stored.get(STAMP) != stamp_of(stored):
-            _write_meta(connection, {**stored, STAMP: stamp_of(stored)})
-        return False
-    names = [table.name for table in all_tables(all_estimators())]
-    refuse_views_of_tables(connection, [*names, *map(table_of, reference_keys(wanted))])
-    ours = kept_names(stored)
-    refuse_tables_of_others(connection, {v.name for v in views.kept_tables(sql)} - {*ours})
-    with _transaction(connection):
-        for name in stored.get("view_names", "").split():
-            connection.execute(f"drop view if exists {quoted(name)}")
-        for name in stored.get("function_names", "").split():
-            connection.execute(f"drop macro table if exists {quoted(name)}")
-        if rows_again or not _agree(stored, {**wanted, _VERSION: stored.get(_VERSION, "")}):
-            made = f"select table_name from duckdb_tables() where {IN_MAIN} and comment ilike ?"
-            for (name,) in connection.execute(made, ["%one row per%"]).fetchall():
-                if name in ours:  # by us: ours have a comment
-                    connection.execute(f"drop table {quoted(name)}")
-        if again or stored.get("tables") != wanted["tables"]:
-            _migrate(connection)
-        _load_references(connection, {} if again else stored, wanted, reference)
-        _make_rows(connection, create_views(connection, sql))
+    files = {_key_of(path): path for path in (*reference_files(), *measured_files())}
+    tables = [table.name for table in all_tables(all_estimators())]
+    refuse_shared_names([META, *tables, *map(table_of, files)])
+    packaged = views.packaged()
+    kept = {view.name for view in packaged if view.kept_on}
+    _refuse_objects_of_user(
+        connection, {*tables, *map(table_of, files)}, kept - {*kept_names(stored)}
+    )
+    with transaction(connection):
+        _drop_former(connection, stored, keeps_rows=keeps_rows and is_stamped(connection))
+        _migrate(connection)
+        _load_references(connection, stored, files)
+        _make_rows(connection, create_views(connection))
+        names = {
+            "view_names": " ".join(v.name for v in packaged if not (v.is_function or v.kept_on)),
+            "function_names": " ".join(v.name for v in packaged if v.is_function),
+            KEPT_NAMES: " ".join(v.name for v in packaged if v.kept_on),
+        }
         facts = {key: stored[key] for key in (FACTS_ID, FACTS_LAST) if key in stored}
-        meta = {**wanted, **_names(sql), **facts}
-        _write_meta(connection, {**meta, STAMP: stamp_of(meta)} if is_packaged else meta)
-    return True
+        versions = {
+            "schema_version": str(SCHEMA_VERSION),
+            "package_version": warehouse.__version__,
+            STAMP: source_hash(),
+        }
+        _write_meta(connection, {**versions, **dict.fromkeys(files, ""), **names, **facts})
+
+
+def _refuse_objects_of_user(
+    connection: DuckDBPyConnection, tables: set[str], new: set[str]
+) -> None:
+    """Refuse views that have the names of `tables`, and tables that have those of `new` ones.
+
+    Rows cannot be stored in a view, and rows of a table with such a name would be replaced.
+    """
+    query = f"select view_name from duckdb_views() where {IN_MAIN}"
+    stored_views = {name for (name,) in connection.execute(query).fetchall()}
+    if taken := sorted(stored_views & {META, *tables}):
+        raise DatabaseError(
+            f"{path_of(connection)}: a view has the name of a table of this package: "
+            f"{', '.join(taken)}",
+            f"rename or drop the view with DuckDB (`drop view {taken[0]}`), give a table that you "
+            "renamed its name back, then run `warehouse init`",
+        )
+    query = f"select table_name from duckdb_tables() where {IN_MAIN}"
+    stored_tables = {name for (name,) in connection.execute(query).fetchall()}
+    if taken := sorted(stored_tables & new):
+        raise DatabaseError(
+            f"{path_of(connection)}: a table of yours has a name that this version of the package "
+            f"takes: {', '.join(taken)}",
+            f"rename it with DuckDB (`alter table {taken[0]} rename to my_{taken[0]}`), then run "
+            "`warehouse init`",
+        )
+
+
+def _drop_former(
+    connection: DuckDBPyConnection, stored: dict[str, str], *, keeps_rows: bool
+) -> None:
+    """Drop all views and table macros that this package made, and its kept tables."""
+    for name in stored.get("view_names", "").split():
+        connection.execute(f"drop view if exists {quoted(name)}")
+    for name in stored.get("function_names", "").split():
+        connection.execute(f"drop macro table if exists {quoted(name)}")
+    if keeps_rows:
+        return
+    # a table of the user with such a name has no comment of this kind
+    commented = f"select table_name from duckdb_tables() where {IN_MAIN} and comment ilike ?"
+    for (name,) in connection.execute(commented, ["%one row per%"]).fetchall():
+        if name in kept_names(stored):
+            connection.execute(f"drop table {quoted(name)}")
 
 
 def _make_rows(connection: DuckDBPyConnection, created: Collection[View]) -> None:
@@ -148,57 +160,9 @@ def _make_rows(connection: DuckDBPyConnection, created: Collection[View]) -> Non
         derived.refresh(connection)
 
 
-def _names(sql: Path | None) -> dict[str, str]:
-    """Return the names of views, table macros and kept tables, as `warehouse_meta` has them."""
-    found = views.packaged(sql)
-    return {
-        "view_names": " ".join(v.name for v in found if not (v.is_function or v.kept_on)),
-        "function_names": " ".join(v.name for v in found if v.is_function),
-        KEPT_NAMES: " ".join(v.name for v in found if v.kept_on),
-    }
-
-
-def is_current(
-    connection: DuckDBPyConnection, *, sql: Path | None = None, reference: Path | None = None
-) -> bool:
-    """Return whether `prepare` would change nothing; raise as it does."""
-    return _agree(read_meta(connection), fingerprints(sql, reference))
-
-
 def _key_of(path: Path) -> str:
     """Return the key of a file of a reference table in `warehouse_meta`."""
     return REFERENCE + path.stem + (MEASURED if path.suffix == MEASURED else "")
-
-
-def _agree(stored: dict[str, str], wanted: dict[str, str]) -> bool:
-    return wanted.items() <= stored.items() and reference_keys(stored) == reference_keys(wanted)
-
-
-def fingerprints(sql: Path | None = None, reference: Path | None = None) -> dict[str, str]:
-    """Return the content of `warehouse_meta` in a database that is up to date."""
-    files = [*reference_files(reference), *measured_files(reference)]
-    tables = all_tables(all_estimators())
-    refuse_shared_names([META, *(table.name for table in tables), *(path.stem for path in files)])
-    dictionary = [[c.name, c.duckdb_type, c.comment] for c in COLUMNS.values()]
-    described = [[t.name, t.comment, t.columns, t.key, t.required] for t in tables]
-    return {
-        "schema_version": str(SCHEMA_VERSION),
-        _VERSION: warehouse.__version__,
-        "tables": _fingerprint(dictionary, described),
-        "views": _fingerprint(views.definition(sql)),
-        **{
-            _key_of(path): _fingerprint(
-                [[c.name, c.duckdb_type, c.comment] for c in columns_in(path)],
-                reference_comment(path.stem),
-                blake2b(path.read_bytes()).hexdigest(),
-            )
-            for path in files
-        },
-    }
-
-
-def _fingerprint(*parts: object) -> str:
-    return f"{content_id(*parts):016x}"
 
 
 def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
@@ -209,17 +173,17 @@ def _write_meta(connection: DuckDBPyConnection, meta: dict[str, str]) -> None:
     )
     meaning = comment_of(
         "internal",
-        "Versions and hashes of everything that this database was made from. One row per key",
+        "Versions of this database, a hash of its files, and its names. One row per key",
     )
-    columns = [found for found in map(meaning_of, ("key", "value")) if found]
-    _comment(connection, META, meaning, columns)
+    columns = filter(None, map(meaning_of, ("key", "value")))
+    comment(connection, "table", META, meaning, columns)
 
 
 def _migrate(connection: DuckDBPyConnection) -> None:
     """Create missing tables, add missing columns, widen changed ones, and comment all."""
     estimators = all_estimators()
     facts = {relation.table: relation for e in estimators for relation in e.relations}
-    stored, comments = _stored_columns(connection), comments_of(connection)
+    stored = _stored_columns(connection)
     for table in all_tables(estimators):
         present = stored.get(table.name, {})
         if not present:
@@ -237,7 +201,7 @@ def _migrate(connection: DuckDBPyConnection) -> None:
                 f"update {quoted(table.name)} set problem_id = cell.problem_id from cell"
                 f" where {quoted(table.name)}.cell_id = cell.cell_id"
             )
-        _comment(connection, table.name, table.comment, map(column, table.columns), comments)
+        comment(connection, "table", table.name, table.comment, map(column, table.columns))
     for estimator in estimators:
         fill_choices(connection, estimator)
 
@@ -257,16 +221,11 @@ def fill_choices(connection: DuckDBPyConnection, estimator: Estimator) -> None:
 
 
 def _load_references(
-    connection: DuckDBPyConnection,
-    stored: dict[str, str],
-    wanted: dict[str, str],
-    directory: Path | None,
+    connection: DuckDBPyConnection, stored: dict[str, str], files: Mapping[str, Path]
 ) -> None:
-    for key in set(reference_keys(stored)) - set(wanted):
+    for key in set(reference_keys(stored)) - files.keys():
         connection.execute(f"drop table if exists {quoted(table_of(key))}")
-    for path in (*reference_files(directory), *measured_files(directory)):
-        if stored.get(_key_of(path)) == wanted[_key_of(path)]:
-            continue
+    for path in files.values():
         table: ReferenceTable | MeasuredTable
         if path.suffix == MEASURED:
             table = read_measured(path)
@@ -274,37 +233,13 @@ def _load_references(
         else:
             table = read_table(path)
             store_table(connection, table)
-        _comment(connection, table.name, reference_comment(table.name), table.columns)
-
-
-def _comment(
-    connection: DuckDBPyConnection,
-    table: str,
-    meaning: str,
-    columns: Iterable[Column],
-    present: Mapping[str, Mapping[str, str | None]] | None = None,
-) -> None:
-    """Set the comments of a table that differ from those that are `present`, or all of them."""
-    wanted = {"": meaning, **{each.name: each.comment for each in columns}}
-    comment(connection, "table", table, wanted, present or {})
+        comment(connection, "table", table.name, reference_comment(table.name), table.columns)
 
 
 def _stored_columns(connection: DuckDBPyConnection) -> dict[str, dict[str, str]]:
     """Return table -> column -> type of everything in the database."""
     query = f"select table_name, column_name, data_type from duckdb_columns() where {IN_MAIN}"
-    found: dict[str, dict[str, str]] = {}
+    types: dict[str, dict[str, str]] = {}
     for table, name, kind in connection.execute(query).fetchall():
-        found.setdefault(table, {})[name] = kind
-    return found
-
-
-@contextmanager
-def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
-    connection.begin()
-    try:
-        yield
-    except BaseException:
-        with suppress(duckdb.Error):  # a full disk has already ended the transaction
-            connection.rollback()
-        raise
-    connection.commit()
+        types.setdefault(table, {})[name] = kind
+    return types

@@ -22,16 +22,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from warehouse.database.access import FIRST_SECONDS
-from warehouse.database.file_format import CONFIG
-from warehouse.database.leftovers import PARTIAL, SNAPSHOT
-from warehouse.database.paths import file_of
+from warehouse.database.paths import CONFIG, SNAPSHOT, file_of
+from warehouse.files import partials, put_whole
 
 if sys.platform != "win32":
     import fcntl
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
 MOST_OF_THE_TIME = 0.05
@@ -62,10 +60,7 @@ class Snapshots:
     one of its handles (fcntl(2), POSIX.1-2017), and this holds one. Best effort: a command does not
     fail because a snapshot cannot be written.
 
-    Attributes
-    ----------
-    seconds
-        Time that the copies took.
+    `seconds` is the time that all copies took.
     """
 
     def __init__(self, database: Path) -> None:
@@ -85,12 +80,7 @@ class Snapshots:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
         if self._published is not None:
@@ -113,13 +103,7 @@ class Snapshots:
                 self.publish_if_due()
 
     def publish_if_due(self) -> None:
-        """Publish the state of the last checkpoint, unless that is done, or it is too early.
-
-        Raises
-        ------
-        OSError
-            If the database cannot be read, or a copy not be written.
-        """
+        """Publish the state of the last checkpoint, unless that is done, or it is too early."""
         if self._source is None:
             self._source = self._path.open("rb", buffering=0)
         head = _head_of(self._source)
@@ -148,23 +132,20 @@ class Snapshots:
     def _copy(self, source: BinaryIO) -> bool:
         """Copy the file; publish the copy unless a checkpoint came between, or the end."""
         moment = time.time()
-        snapshot, partial = snapshot_path(self._path), _partial_path(self._path)
-        target = partial.open("wb", buffering=0)
-        try:
-            is_whole = _copy_content(source, target, self._size, self._end)
-            if not is_whole or _head_of(source) != self._head or not _opens(partial):
+        with put_whole(snapshot_path(self._path)) as partial:
+            target = partial.open("wb", buffering=0)
+            try:
+                is_whole = _copy_content(source, target, self._size, self._end)
+                if not is_whole or _head_of(source) != self._head or not _opens(partial):
+                    partial.unlink()
+                    target.close()
+                    return False
+                partial.chmod(os.fstat(source.fileno()).st_mode & _READABLE)
+                os.utime(partial, (moment, moment))
+                _lock(target)
+            except BaseException:
                 target.close()
-                return False
-            partial.chmod(os.fstat(source.fileno()).st_mode & _READABLE)
-            os.utime(partial, (moment, moment))
-            _lock(target)
-            partial.replace(snapshot)
-        except BaseException:
-            target.close()
-            raise
-        finally:
-            with suppress(OSError):
-                partial.unlink()
+                raise
         if self._published is not None:
             self._published.close()
         self._published = target
@@ -188,15 +169,10 @@ def snapshot_path(database: Path) -> Path:
 
 
 def is_published(snapshot: Path) -> bool:
-    """Return whether the process that published a snapshot is alive; raise if there is none.
+    """Return whether the process that published a snapshot is alive; `OSError` if there is none.
 
     It has a lock on the snapshot, which ends with the process (flock(2)). DuckDB's locks are of
     another kind. Another process may have the database open by now, with newer rows.
-
-    Raises
-    ------
-    OSError
-        If there is no such file.
     """
     with snapshot.open("rb") as file:
         if sys.platform == "win32":
@@ -210,12 +186,8 @@ def is_published(snapshot: Path) -> bool:
 
 def is_being_copied(database: Path) -> bool:
     """Return whether a snapshot of a database is being made."""
-    return _partial_path(database).exists()
-
-
-def _partial_path(database: Path) -> Path:
     snapshot = snapshot_path(database)
-    return snapshot.with_name(snapshot.name + PARTIAL)
+    return bool(partials(snapshot.parent, [snapshot.name]))
 
 
 def _lock(file: BinaryIO) -> None:
@@ -254,11 +226,11 @@ def _copy_content(source: BinaryIO, target: BinaryIO, size: int, end: threading.
     return True
 
 
-def _in_kernel(source: BinaryIO, target: BinaryIO, count: int, place: int) -> int:
-    return os.copy_file_range(source.fileno(), target.fileno(), count, place, place)
+def _in_kernel(source: BinaryIO, target: BinaryIO, count: int, offset: int) -> int:
+    return os.copy_file_range(source.fileno(), target.fileno(), count, offset, offset)
 
 
-def _through_memory(source: BinaryIO, target: BinaryIO, count: int, place: int) -> int:
-    source.seek(place)
-    target.seek(place)
+def _through_memory(source: BinaryIO, target: BinaryIO, count: int, offset: int) -> int:
+    source.seek(offset)
+    target.seek(offset)
     return target.write(source.read(count))

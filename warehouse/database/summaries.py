@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from estimators import registry
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from warehouse.calibrate.published import published_tables
-from warehouse.database.compact import compact
 from warehouse.database.connection import writing
+from warehouse.database.copies import compact
 from warehouse.database.facts import MEASUREMENT
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record, record_removal

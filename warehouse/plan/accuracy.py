@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,13 @@ from estimators.interval import (
     memory_that_fits,
 )
 from warehouse.ask.explain import explain
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.plan.errors import memory_errors, own_run_errors, stored_errors
 from warehouse.plan.track_record import track_record
 
 if TYPE_CHECKING:
-    from estimators.contract import Catalog
     from warehouse.ask.explain import Explanation
     from warehouse.plan.candidates import QueryCache
     from warehouse.plan.errors import Errors
@@ -40,50 +40,36 @@ SAFE = 0.9
 same."""
 
 ASSUMED_SPARE = 0.05
-"""Share of the memory that a layout should leave free if the errors of the memory are unknown: the
-estimate lacks fragmentation and buffers of libraries. An assumption without a source."""
+"""Assumed, without a source: share of the memory for fragmentation and library buffers where no
+error is known."""
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The uncertainty of a plan.
+    """The uncertainty of a plan; errors, memory, own runs and note are those of `Errors`.
 
     Attributes
     ----------
     own_memory_bias
-        Mean relative error of the memory on the user's own runs on this accelerator; None where
-        none has a memory.
+        Mean relative error of the memory on the user's own runs on this accelerator.
     memory_factor
-        Factor, at least 1, by which `room` and the safer layout multiply the estimated memory.
-    room
-        Probability that the layout fits in memory; None if the errors of the memory are unknown.
+        Factor, at least 1, of the estimated memory behind the probability of fitting.
     likely, extreme
         Interval of the step's seconds, and the step with all constants at their fast and at their
         slow end; None for an estimator without ranges of constants.
     explain_command
         The command that shows how the interval is made; empty where there is none.
-    errors
-        Errors of the rate and of the time, by table of published steps and group of its rows, with
-        the number of rows compared and published.
-    memory
-        Errors of the memory, by table of measured runs.
-    own_runs
-        Errors of the time on the user's own runs, by name and profile.
     record
         Errors on the published steps that are most like the run; None if none is compared.
     unlike
         Properties of the run that no published step has.
-    queries
-        The queries of the memory's errors and of those errors that are stored.
-    note
-        Tables that are compared in part or not at all, and how to compare them.
     explanation
         Parts and sensitivities of the step; None where `likely` is.
     """
 
     own_memory_bias: float | None
     memory_factor: float
-    room: float | None
+    fit_probability: float | None
     likely: tuple[float, float] | None
     extreme: tuple[float, float] | None
     explain_command: str
@@ -101,42 +87,37 @@ def uncertainty(
     run: TrainingRun, ask: QueryCache, layout: Line, num_gpus: int, errors: Errors
 ) -> Uncertainty:
     """Return the uncertainty of the estimate of a layout."""
-    catalog = run.catalog
-    likely = extreme = found = None
-    command = ""
+    explanation, command = None, ""
     if run.estimator.formulas and run.estimator.constants:
         given = _explain_pairs(run, layout, num_gpus)
-        command = "warehouse explain " + " ".join(_shell(k, v) for k, v in given.items())
-        relation = run.estimator.relations[0]
+        command = shlex.join(["warehouse", "explain", *(f"{n}={v}" for n, v in given.items())])
         shown = show_configuration(
-            run.estimator, relation, given, run.mends, catalog, has_ends=False
+            *(run.estimator, run.estimator.relations[0], given, run.mends, run.catalog),
+            has_ends=False,
         )
         # of layouts with equal time another may be stored, whose interval would differ
         if np.isclose(float(shown.results["step_seconds"] or 0), layout["step_seconds"]):
-            found = explain(shown, catalog)
-            likely, extreme = found.likely, found.extreme
-    asked = {"accuracy": stored_errors(run), "memory_accuracy": memory_errors(run)}
+            explanation = explain(shown, run.catalog)
+    queries = {"accuracy": stored_errors(run)} if errors.is_stored else {}
+    queries["memory_accuracy"] = memory_errors(run)
     if errors.own_runs:
-        asked["own_runs"] = own_run_errors(run)
-    if not errors.is_stored:
-        del asked["accuracy"]
+        queries["own_runs"] = own_run_errors(run)
     factor = memory_factor(run, errors)
-    room = room_probability(run, layout, factor)
     return Uncertainty(
         own_memory_bias(errors),
         factor,
-        room,
-        likely,
-        extreme,
+        fit_probability_of(run, layout, factor),
+        None if explanation is None else explanation.likely,
+        None if explanation is None else explanation.extreme,
         command,
         errors.steps,
         errors.memory,
         errors.own_runs,
         track_record(run, ask),
-        unlike_published(run, catalog),
-        asked,
+        unlike_published(run),
+        queries,
         errors.note,
-        found,
+        explanation,
     )
 
 
@@ -160,13 +141,13 @@ def memory_factor(run: TrainingRun, errors: Errors) -> float:
     bias = own_memory_bias(errors)
     if bias is None:
         return 1.0
-    mean = interval_term(run.catalog, "memory_error")[0] if _has_room_probability(run) else 0.0
+    mean = interval_term(run.catalog, "memory_error")[0] if _knows_memory_errors(run) else 0.0
     return max(float(np.exp(-mean)) / (1 + bias), 1.0)
 
 
-def room_probability(run: TrainingRun, layout: Line, factor: float) -> float | None:
+def fit_probability_of(run: TrainingRun, layout: Line, factor: float) -> float | None:
     """Return the probability that a layout fits in memory; None if it is unknown."""
-    if not _has_room_probability(run):
+    if not _knows_memory_errors(run):
         return None
     memory_bytes = np.array([factor * float(layout["memory_bytes"])])
     return float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), run.catalog)[0])
@@ -176,15 +157,9 @@ def spare_wanted(run: TrainingRun, layout: Line, factor: float) -> float | None:
     """Return the share of the memory that a layout should leave free; None if it is unknown.
 
     With this share free, a layout fits with probability `SAFE`. If the errors of the memory are
-    unknown, the share is `ASSUMED_SPARE`.
-
-    Parameters
-    ----------
-    factor
-        That of `memory_factor`.
+    unknown, the share is `ASSUMED_SPARE`. `factor` is that of `memory_factor`.
     """
-    capacity = layout["hbm_bytes"]
-    if layout["memory_bytes"] is None or capacity is None:
+    if layout["memory_bytes"] is None or layout["hbm_bytes"] is None:
         return None
     used = safe_share(run)
     return max(1 - (1 - ASSUMED_SPARE if used is None else used) / factor, 0.0)
@@ -195,36 +170,38 @@ def safe_share(run: TrainingRun) -> float | None:
 
     It is None for an estimator whose errors of the memory are unknown.
     """
-    return memory_that_fits(SAFE, 1.0, run.catalog) if _has_room_probability(run) else None
+    return memory_that_fits(SAFE, 1.0, run.catalog) if _knows_memory_errors(run) else None
 
 
-def _has_room_probability(run: TrainingRun) -> bool:
+def _knows_memory_errors(run: TrainingRun) -> bool:
     return "fit_probability" in run.estimator.relations[0].outputs
 
 
 def with_intervals(run: TrainingRun, layouts: Sequence[Line], num_gpus: int) -> list[Line]:
-    """Return layouts with both ends of the interval of their step, where the estimator has one.
+    """Return layouts with both ends of the interval next to their step, if the estimator has one.
 
-    A layout is on `num_gpus` unless it has a column with its GPU count.
-
-    If a layout of equal time but with other columns is stored instead, its interval would differ:
-    then the layout has none.
+    A layout is on `num_gpus` unless it has a column with its GPU count. If a layout of equal time
+    but with other columns is stored instead, its interval would differ: then the layout has none.
     """
     relation = run.estimator.relations[0]
     if not layouts or not has_interval(run.estimator, relation):
         return list(layouts)
-    pairs = [_explain_pairs(run, each, int(each.get("num_gpus", num_gpus))) for each in layouts]
+    pairs = [_explain_pairs(run, line, int(line.get("num_gpus", num_gpus))) for line in layouts]
     resolved = resolve_rows(run.estimator, relation, pairs, run.catalog, run.mends)
-    ends = evaluate_intervals(resolved, run.request.inputs)
+    intervals = evaluate_intervals(resolved, run.request.inputs)
     steps = evaluate_rows(resolved, [STEP])[STEP]
-    found = iter(zip(steps.tolist(), *(ends[name].tolist() for name in ENDS), strict=True))
+    figures = iter(zip(steps.tolist(), *(intervals[name].tolist() for name in ENDS), strict=True))
     lines: list[Line] = []
     for layout, is_good in zip(layouts, resolved.is_good, strict=True):
-        step, *own = next(found) if is_good else (np.nan, np.nan, np.nan)
-        same = bool(np.isclose(step, layout[STEP]))
-        lines.append(
-            _after_step(layout, dict(zip(ENDS, own if same else [None, None], strict=True)))
-        )
+        step, *ends = next(figures) if is_good else (np.nan, np.nan, np.nan)
+        if not np.isclose(step, layout[STEP]):
+            ends = [None, None]
+        line: dict[str, Any] = {}
+        for name, value in layout.items():
+            line[name] = value
+            if name == STEP:
+                line |= zip(ENDS, ends, strict=True)
+        lines.append(line)
     return lines
 
 
@@ -233,22 +210,11 @@ def slow_times(run: TrainingRun, layouts: Sequence[Line]) -> dict[int, float]:
 
     A count is left out where its layout has no interval.
     """
-    found = {}
-    for line in with_intervals(run, layouts, 0):
-        slow = line.get(ENDS[1])
-        if slow is not None:
-            found[int(line["num_gpus"])] = line["training_seconds"] * slow / line[STEP]
-    return found
-
-
-def _after_step(layout: Line, ends: Line) -> Line:
-    """Return a layout with the ends of its interval next to its step."""
-    line: dict[str, Any] = {}
-    for name, value in layout.items():
-        line[name] = value
-        if name == STEP:
-            line |= ends
-    return line
+    return {
+        int(line["num_gpus"]): line["training_seconds"] * line[ENDS[1]] / line[STEP]
+        for line in with_intervals(run, layouts, 0)
+        if line.get(ENDS[1]) is not None
+    }
 
 
 def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, str]:
@@ -270,19 +236,14 @@ def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, s
     }
 
 
-def _shell(name: str, value: str) -> str:
-    pair = f"{name}={value}"
-    return f"'{pair}'" if " " in pair or "(" in pair else pair
-
-
-def unlike_published(run: TrainingRun, catalog: Catalog) -> list[str]:
+def unlike_published(run: TrainingRun) -> list[str]:
     """Return the properties of the run that no published step has, so that no error covers them."""
     published, values = cached("published", (), _published), run.problem
     lines = []
     if int(values.get("num_experts") or 1) > 1 and not published["has_experts"]:
         lines.append("no published step is of a mixture of experts")
     accelerators = published["accelerators"]
-    if product_of(catalog, values["accelerator"]) not in accelerators:
+    if product_of(run.catalog, values["accelerator"]) not in accelerators:
         lines.append(
             f"no published step is on {values['accelerator']}: all are on "
             f"{' or '.join(accelerators)}"

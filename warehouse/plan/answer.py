@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Line = Mapping[str, Any]
 
-_SURER_TIME, _SURER_END = 1.05, 0.9
-"""A surer layout has at most these multiples of the best layout's time and of its slow end."""
+_STEADIER_TIME, _STEADIER_END = 1.05, 0.9
+"""A steadier layout has at most these multiples of the best layout's time and of its slow end."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +45,20 @@ class PlanAnswer:
     num_gpus
         The GPU count that was asked for, or the best one that was tried.
     layouts
-        The best layouts on them, best first.
+        The best layouts on this count, best first.
     other_kind
         The best layout that differs from the best in a degree, recomputation or ZeRO stage.
     spare_wanted
         Share of the memory that the best layout should leave free; None if it does.
-    safer
+    roomier_layout
         The best layout that leaves this share free; None if there is none, or the best one does.
     counts
         Every GPU count that was tried, with the figures of its best layout and a note; within
         limits also the slow end of its time.
-    within_limits
-        GPU counts within the limits.
     expert_degrees
         The best layout of each degree of expert parallelism; none where only one is possible.
-    costs, energies
-        Dollars of the best layout by basis of the price, and its energy by grid.
     published_runs
-        Published runs of the model, with the GPU-hours that the plan has for their tokens.
-    queries
-        The query of each part.
+        Published runs of the model, with the plan's GPU-hours for their tokens.
     """
 
     run: TrainingRun
@@ -73,7 +67,7 @@ class PlanAnswer:
     layouts: Sequence[Line]
     other_kind: Line | None
     spare_wanted: float | None
-    safer: Line | None
+    roomier_layout: Line | None
     counts: Sequence[Line]
     within_limits: frozenset[int]
     expert_degrees: Sequence[Line]
@@ -114,24 +108,20 @@ class PlanAnswer:
         return self.layouts[1] if len(self.layouts) > 1 else None
 
     @property
-    def surer(self) -> Line | None:
-        """The layout with the earliest slow end among those read, if it is worth its time.
-
-        It takes at most `_SURER_TIME` times the best layout's time, and its slow end is at most
-        `_SURER_END` times the best layout's.
-        """
+    def steadier_layout(self) -> Line | None:
+        """The layout with the earliest slow end among those read, if it is worth its time."""
         high = ENDS[1]
         slowest = self.best.get(high)
         if slowest is None:
             return None
-        read = [*self.layouts, *filter(None, (self.other_kind, self.safer))]
+        layouts = [*self.layouts, *filter(None, (self.other_kind, self.roomier_layout))]
         near = [
             line
-            for line in read
-            if line[STEP] <= _SURER_TIME * self.best[STEP] and line.get(high) is not None
+            for line in layouts
+            if line[STEP] <= _STEADIER_TIME * self.best[STEP] and line.get(high) is not None
         ]
-        least = min(near, key=lambda line: float(line[high]))
-        return least if least[high] < _SURER_END * slowest else None
+        steadiest = min(near, key=lambda line: float(line[high]))
+        return steadiest if steadiest[high] < _STEADIER_END * slowest else None
 
     @property
     def own_count(self) -> Line:
@@ -152,12 +142,8 @@ class PlanAnswer:
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:
     """Read the answer from the database; every sweep must be stored.
 
-    Parameters
-    ----------
-    sweeps
-        All sweeps of the plan; the last one has every GPU count that was tried.
-    top
-        Layouts to return at least, where there are as many.
+    The last sweep has every GPU count that was tried. The answer has `top` layouts, and two at
+    least, if there are as many.
 
     Raises
     ------
@@ -165,8 +151,8 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         If nothing fits, or no GPU count meets every limit; the hint says what would.
     """
     last = sweeps[-1]
-    kept = best_counts(run, compare_counts(run, ask, last))
-    num_gpus = run.request.num_gpus or int(kept[0]["num_gpus"])
+    within_limits = best_counts(run, compare_counts(run, ask, last))
+    num_gpus = run.request.num_gpus or int(within_limits[0]["num_gpus"])
     problem = last.problems[num_gpus]
     problems, wanted = list(last.problems.values()), max(top, 2)
     errors = known_errors(run, ask)
@@ -193,7 +179,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         parts.read("expert_degrees", queries.best_by_experts(run, problem))
     groups = [parts.rows.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
-    layouts, other_kind, safer = (list(islice(lines, len(group))) for group in groups)
+    layouts, other_kind, roomier = (list(islice(lines, len(group))) for group in groups)
     sure = uncertainty(run, ask, best, num_gpus, errors)
     return PlanAnswer(
         run,
@@ -202,9 +188,9 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         layouts,
         next(iter(other_kind), None),
         spare,
-        next(iter(safer), None),
+        next(iter(roomier), None),
         _all_counts(counts, memory, last),
-        frozenset(line["num_gpus"] for line in kept),
+        frozenset(line["num_gpus"] for line in within_limits),
         _with_best(parts.rows.get("expert_degrees", []), layouts[0]),
         [{**line, "option": _option_of_price(line)} for line in parts.rows["costs"]],
         [

@@ -17,8 +17,7 @@ from warehouse.plan import queries
 from warehouse.plan.accuracy import SAFE, memory_factor, safe_share
 from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import GpuRates
-from warehouse.plan.search import LAYOUT_RULE
-from warehouse.plan.servers import is_sold, server_size
+from warehouse.plan.search import LAYOUT_RULE, is_sold, server_size
 from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
@@ -336,7 +335,8 @@ def _counts_in_words(enough: int, safe: int | None) -> str:
     unlikely = f"is {100 * SAFE:.0f} % likely to fit"
     if safe is None:
         return (
-            f"{enough:,} GPUs hold it by the estimate (but no count has a layout that {unlikely})"
+            f"{enough:,} GPUs are enough by the estimate (but with its error no count is likely to "
+            "fit)"
         )
     return (
         f"{safe:,} GPUs are likely to hold it ({enough:,} hold it by the estimate, but no layout "

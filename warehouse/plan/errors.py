@@ -18,7 +18,7 @@ import numpy as np
 
 from estimators.accelerators import OWN_SYSTEM, product_of
 from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.profiles import DEFAULT
 

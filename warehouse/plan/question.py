@@ -15,7 +15,7 @@ from warehouse.ask.plausible import check_electricity_price, check_prices, check
 from warehouse.ask.terms import Term, carbons, number_or_name
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
-from warehouse.database.empty import in_memory
+from warehouse.database.new_file import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.accelerators import product_behind, product_of
-from warehouse.database.cached import cached
+from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal
 from warehouse.plan.errors import state_of_measured
 

@@ -208,7 +208,7 @@ def _is_near(mark: Mapping[str, float], x: float, y: float) -> bool:
 
 def _product(accelerator: str) -> str:
     """Return a name without its memory, such as H100 PCIe; SXM is the usual form."""
-    words = accelerator.split("(")[0].split()
+    words = accelerator.split("(", maxsplit=1)[0].split()
     return " ".join(word for word in words if word != "SXM" and not word.endswith("GB")) or words[0]
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from estimators.registry import all_estimators
-from warehouse.database.meta import META, kept_names, reference_keys, table_of
 from warehouse.database.recording import PARTS
 from warehouse.database.sql_text import literal, quoted
+from warehouse.database.stamp import META, kept_names, reference_keys, table_of
 from warehouse.database.tables import IS_REPEATED, all_tables
 from warehouse.show.formats import count
 

@@ -23,10 +23,7 @@ from warehouse.database.facts import (
     read_facts,
 )
 from warehouse.database.failures import database_error
-from warehouse.database.file_format import CONFIG
-from warehouse.database.leftovers import REBUILT
-from warehouse.database.meta import last_fact, read_meta
-from warehouse.database.paths import file_of, is_database
+from warehouse.database.paths import CONFIG, REBUILT, file_of, is_database, log_of, remove_database
 from warehouse.database.recording import (
     adopt,
     is_intact,
@@ -37,6 +34,7 @@ from warehouse.database.recording import (
     write_facts,
 )
 from warehouse.database.sql_text import literal
+from warehouse.database.stamp import last_fact, read_meta
 from warehouse.database.views import checks
 from warehouse.errors import CheckError, DatabaseError, LockedError
 from warehouse.rebuild.others import contents_without_facts, copy_own_objects
@@ -115,7 +113,7 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
         raise _without_facts(database, f"{database}: there is no such database")
     new = file.with_name(file.name + REBUILT)
     with _alone(file), _former(database) as former, _facts(database, former) as facts:
-        _remove(new)
+        remove_database(new)
         try:
             with unrecorded():
                 open_for_write(new).close()
@@ -131,7 +129,7 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
             needs_former = former.reason or former.missing or replayed.lost
             former_file = _replace(file, new, keeps=bool(needs_former))
         finally:
-            _remove(new)
+            remove_database(new)
     if not facts.is_whole:
         open_for_write(database).close()  # makes a folder from the database
     damage = facts.damage if facts.missing or set(facts.damaged) - {1} else former.damage
@@ -303,7 +301,7 @@ def _replace(file: Path, new: Path, *, keeps: bool) -> Path | None:
     former = None
     if keeps and os.path.lexists(file):
         former = free_name(file, OLD)
-        for path, name in zip(_with_log(file), _with_log(former), strict=True):
+        for path, name in ((file, former), (log_of(file), log_of(former))):
             with suppress(FileNotFoundError):
                 try:
                     os.link(path, name)
@@ -312,14 +310,5 @@ def _replace(file: Path, new: Path, *, keeps: bool) -> Path | None:
                 except OSError:  # a file system without hard links
                     path.rename(name)
     new.replace(file)
-    _with_log(file)[1].unlink(missing_ok=True)
+    log_of(file).unlink(missing_ok=True)
     return former
-
-
-def _with_log(file: Path) -> tuple[Path, Path]:
-    return file, file.with_name(f"{file.name}.wal")
-
-
-def _remove(new: Path) -> None:
-    for path in _with_log(new):
-        path.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ _SECTIONS = (
 )
 
 
-class Term(NamedTuple):
+class Slider(NamedTuple):
     """A slider of the page; it begins at `value`, rounded to its steps."""
 
     name: str
@@ -99,13 +99,13 @@ def _policy(style: str, scripts: Sequence[str]) -> str:
     return "; ".join(f"{name} {value}" for name, value in parts.items())
 
 
-def terms_of(answer: PlanAnswer) -> list[Term]:
+def terms_of(answer: PlanAnswer) -> list[Slider]:
     """Return the sliders at the plan's values; figures that are unknown have none."""
     basis = answer.run.terms.basis if answer.run.terms.price is None else None
     cost = next((line for line in answer.costs if basis in (None, line["basis"])), {})
     energy = answer.energies[0] if answer.energies else {}
     goodput = answer.run.goodput
-    found = [Term("goodput", "Goodput", goodput, min(0.3, goodput), 1.0, 0.01)]
+    found = [Slider("goodput", "Goodput", goodput, min(0.3, goodput), 1.0, 0.01)]
     price = cost.get("usd_per_gpu_hour")
     if price is not None:
         found.append(_around("price", "USD of a GPU-hour", price))
@@ -113,20 +113,20 @@ def terms_of(answer: PlanAnswer) -> list[Term]:
     if watts is not None and energy.get("pue") is not None:
         found += [
             _around("watts", "Watts of a GPU with its server", watts),
-            Term("pue", "PUE", energy["pue"], 1.0, max(2.0, energy["pue"]), 0.01),
+            Slider("pue", "PUE", energy["pue"], 1.0, max(2.0, energy["pue"]), 0.01),
         ]
         if energy.get("usd_per_kwh"):
             found.append(_around("electricity", "USD of a kWh", energy["usd_per_kwh"]))
         else:
             usual = 0.08 if energy.get("usd_per_kwh") is None else 0.0
-            found.append(Term("electricity", "USD of a kWh", usual, 0.0, 0.4, 0.001))
+            found.append(Slider("electricity", "USD of a kWh", usual, 0.0, 0.4, 0.001))
         if energy.get("kg_co2e_per_kwh") is not None:
             carbon = energy["kg_co2e_per_kwh"]
-            found.append(Term("carbon", "kg CO2e of a kWh", carbon, 0.0, max(1.0, carbon), 0.001))
+            found.append(Slider("carbon", "kg CO2e of a kWh", carbon, 0.0, max(1.0, carbon), 0.001))
     return found
 
 
-def _around(name: str, label: str, value: float) -> Term:
+def _around(name: str, label: str, value: float) -> Slider:
     """Return a slider from a quarter of a value to three times it, with steps of three digits.
 
     Parameters
@@ -136,7 +136,7 @@ def _around(name: str, label: str, value: float) -> Term:
     """
     step = 10 ** (math.floor(math.log10(value)) - 2)
     near = round(value / step) * step
-    return Term(name, label, value, _plain(step * round(near / step / 4)), _plain(3 * near), step)
+    return Slider(name, label, value, _plain(step * round(near / step / 4)), _plain(3 * near), step)
 
 
 def _plain(value: float) -> float:

@@ -140,7 +140,7 @@ def _write_csv(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> list[s
 def _csv_column(values: Sequence[Any]) -> Iterable[str]:
     # By column, because values of a column mostly have one kind: a test for each value is slower.
     kinds = set(map(type, values))
-    if kinds == {float} or kinds == {int}:
+    if kinds in ({float}, {int}):
         return map(repr, values)
     if kinds <= {str, type(None)}:
         texts = {value: _csv(value) for value in set(values)}

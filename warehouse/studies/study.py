@@ -226,10 +226,10 @@ def _refuse_unknown_keys(table: dict[str, Any], search: Search | None, faults: F
     known = [search] if search else [e.search for e in registry.all_estimators() if e.search]
     space = {name for each in known for name in each.space_columns}
     system = {name for each in known for name in each.system_columns}
-    for key in table:
+    for key, value in table.items():
         if key in _KEYS:
             continue
-        if isinstance(table[key], dict) and f"{key}s" in SECTIONS:
+        if isinstance(value, dict) and f"{key}s" in SECTIONS:
             hint = f"define a {key} as [{key}s.NAME]"
         elif key in space:
             hint = "move it to the end of the file, below a line [space]"
@@ -237,7 +237,7 @@ def _refuse_unknown_keys(table: dict[str, Any], search: Search | None, faults: F
             hint = "move it to the end of the file, below a line [system]"
         else:
             hint = nearest(key, _KEYS)
-        faults.add(key, table[key], "is not a key of a study", hint)
+        faults.add(key, value, "is not a key of a study", hint)
 
 
 def _mends(table: dict[str, Any], estimator: Estimator, faults: Faults) -> tuple[Mends, ...]:

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from warehouse.database.leftovers import PARTIAL, PROGRESS
+from warehouse.database.paths import PROGRESS
+from warehouse.files import put_whole
 from warehouse.processes import is_alive, started_ticks
 
 INTERVAL_SECONDS = 0.25
@@ -49,7 +50,6 @@ class ProgressFile:
 
     def __init__(self, database: Path, progress: Progress) -> None:
         self._path = progress_path(database)
-        self._partial = self._path.with_name(self._path.name + PARTIAL)
         self._progress = progress
         self._first_row = progress.rows
         # A clock that is set back must not stop the progress, or turn the speed negative.
@@ -60,9 +60,8 @@ class ProgressFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for path in (self._path, self._partial):
-            with contextlib.suppress(OSError):
-                path.unlink()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
 
     def update(self, rows: int, cells: int) -> None:
         """Set the finished rows and cells; write them if the last write is old enough."""
@@ -77,9 +76,8 @@ class ProgressFile:
         self._written = time.monotonic()
         elapsed = self._written - self._started
         progress.rows_per_second = (progress.rows - self._first_row) / elapsed if elapsed else 0.0
-        with contextlib.suppress(OSError):
-            self._partial.write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            self._partial.replace(self._path)
+        with contextlib.suppress(OSError), put_whole(self._path) as partial:
+            partial.write_text(json.dumps(asdict(progress)), encoding="utf-8")
 
 
 def read_progress(database: Path) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from warehouse.database.cached import remember, remembered
+from warehouse.database.cache import remember, remembered
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -15,8 +15,8 @@ import duckdb
 from estimators import registry
 from estimators.contract import Cell, variant_name
 from warehouse.database import derived
-from warehouse.database.compact import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.connection import writing
+from warehouse.database.copies import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.facts import STUDY
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record, record_removal

@@ -22,7 +22,6 @@ from estimators.search import CHUNK_CELLS
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_as_it_is, open_for_write, writing
 from warehouse.database.leading import LeadingRows
-from warehouse.database.meta import is_stamped
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import (
     MOST_CELLS,
@@ -32,6 +31,7 @@ from warehouse.database.sink import (
     stored_among,
     transaction,
 )
+from warehouse.database.stamp import is_stamped
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.sweep.cores import default_workers
 from warehouse.sweep.memory import bound_memory, giving_back

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
+from xml.etree import ElementTree
 
 import duckdb
 import pytest

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import duckdb
 import pytest

@@ -1,4 +1,4 @@
-"""A plan is a list of stages: building it writes nothing, running it goes once through the list."""
+"""The sweeps of a plan: finding them writes nothing, limits take a second one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ import pytest
 
 from estimators.contract import Scalar
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, reference_tables, resolve
+from warehouse.plan.run import answer_plan, steps_in_words, store_sweep, sweep_of
 from warehouse.plan.search import Sweep
-from warehouse.plan.stages import (
-    ReadAnswer,
-    RefineCounts,
-    Stage,
-    SweepCounts,
-    build_stages,
-    explain_stage,
-    run_stages,
-    store_sweep,
-)
 
 HELD: dict[str, Scalar] = {"tensor_parallel": 1, "context_parallel": 1}
 
@@ -49,30 +40,29 @@ def reference(tmp_path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-def counts_of(stage: Stage) -> list[int]:
-    assert isinstance(stage, SweepCounts)
-    return sorted(stage.sweep.problems)
-
-
 def test_a_gpu_count_is_one_round_and_limits_are_two(
     reference: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
-    counted = build_stages(run_within(RunLimits(), 8), reference)
-    assert [type(stage) for stage in counted] == [SweepCounts, ReadAnswer]
-    assert counts_of(counted[0]) == [4, 8, 16]
-    limited = build_stages(run_within(RunLimits(days=1)), reference, top=5)
-    assert [type(stage) for stage in limited] == [SweepCounts, RefineCounts, ReadAnswer]
-    assert limited[-1] == ReadAnswer(5)
+    run = run_within(RunLimits(), 8)
+    sweep = sweep_of(run, reference)
+    assert sorted(sweep.problems) == [4, 8, 16]
+    assert steps_in_words(run, sweep, 1) == [
+        sweep.in_words(),
+        "read the best layout on the best count, with cost and error",
+    ]
+    run = run_within(RunLimits(days=1))
+    assert steps_in_words(run, sweep_of(run, reference), 5)[1:] == [
+        "sweep up to three counts between the best of these and the next",
+        "read the best 5 layouts on the best count, with cost and error",
+    ]
     assert not any(tmp_path.iterdir())
 
 
-def test_the_list_is_the_same_however_often_it_is_built(
+def test_the_first_sweep_is_the_same_however_often_it_is_built(
     reference: duckdb.DuckDBPyConnection,
 ) -> None:
     run = run_within(RunLimits(max_mw=0.01))
-    first, second = (build_stages(run, reference) for _ in range(2))
-    assert [explain_stage(stage) for stage in first] == [explain_stage(stage) for stage in second]
-    assert first == second
+    assert sweep_of(run, reference) == sweep_of(run, reference)
 
 
 @pytest.mark.long
@@ -87,7 +77,7 @@ def test_a_refinement_leads_to_one_more_sweep(
         stored.append(sweep)
         store_sweep(sweep, database)
 
-    answer = run_stages(run, build_stages(run, reference), path, store)
+    answer = answer_plan(run, sweep_of(run, reference), path, store=store)
     # 12.5 kW feed 11 GPUs at 1,052 W each: of the powers 8 is the best, then 10 to 14 are tried
     first, second = (set(sweep.problems) for sweep in stored)
     assert first == {1, 2, 4, 8, 16}
@@ -96,15 +86,9 @@ def test_a_refinement_leads_to_one_more_sweep(
     assert [line["num_gpus"] for line in answer.counts] == sorted(second)
     # asked again, nothing is swept
     with reference_tables(path) as connection:
-        again = build_stages(run, connection)
-    assert "stored already" in explain_stage(again[0])
+        again = sweep_of(run, connection)
+    assert "stored already" in again.in_words()
     written = path.stat().st_mtime_ns
-    repeated = run_stages(run, again, path)
+    repeated = answer_plan(run, again, path)
     assert path.stat().st_mtime_ns == written
     assert repeated.layouts == answer.layouts
-
-
-def test_a_list_without_an_answer_is_refused(tmp_path: Path) -> None:
-    run = run_within(RunLimits(), 8)
-    with pytest.raises(ValueError, match="end without ReadAnswer"):
-        run_stages(run, [], tmp_path / "none.duckdb")

@@ -1,21 +1,16 @@
-"""Write what `warehouse calibrate` says now into docs/calibration.md.
-
-Replaced are the output below each line ``$ warehouse calibrate ...`` and the table of errors:
-``python -m benchmarks.refresh_calibration``.
-"""
+"""docs/calibration.md: the output below each line ``$ warehouse calibrate ...``, and its table."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import shlex
+from contextlib import chdir
 from pathlib import Path
 
-from warehouse.cli.main import run
+from docs.build.console import call
 
-PAGE = Path(__file__).parents[1] / "docs" / "calibration.md"
+PAGE = Path(__file__).parents[1] / "calibration.md"
 BLOCK = re.compile(r"(?<=```\n)\$ warehouse (calibrate [^\n]*)\n.*?(?=\n```\n)", re.DOTALL)
 TABLE = re.compile(r"\| reference \| rows \|.*?(?=\n\n)", re.DOTALL)
 
@@ -42,14 +37,11 @@ HEADER = ("reference", "rows", "constants", "untuned", "fitted, in sample", "lef
 
 def output_of(arguments: str) -> str:
     """Return the output of a command, results first."""
-    out, err = io.StringIO(), io.StringIO()
-    # files are named from the root of the repository
-    root = contextlib.chdir(PAGE.parents[1])
-    with root, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(shlex.split(arguments))
+    with chdir(PAGE.parents[1]):  # files are named from the root of the repository
+        code, out, err = call(*shlex.split(arguments))
     if code:
-        raise SystemExit(err.getvalue())
-    return out.getvalue() if "--json" in arguments else f"{out.getvalue()}\n{err.getvalue()}"
+        raise RuntimeError(err)
+    return out if "--json" in arguments else f"{out}\n{err}"
 
 
 def errors(title: str, arguments: str) -> str:
@@ -80,5 +72,6 @@ def with_table(page: str) -> str:
     return TABLE.sub(lambda _: "\n".join(lines), page)
 
 
-if __name__ == "__main__":
-    PAGE.write_text(with_table(with_blocks(PAGE.read_text("utf-8"))), "utf-8")
+def filled(page: str) -> str:
+    """Return the page with its outputs and its table made anew."""
+    return with_table(with_blocks(page))

@@ -1,22 +1,15 @@
-"""Draw docs/gallery.md: ``python -m benchmarks.gallery [DATABASE]``.
-
-Sweeps the studies that the plots need into a new database, or takes one that has them; draws each
-plot into docs/pictures, and writes the page with its command and its query. Takes two minutes.
-"""
+"""docs/gallery.md: each plot with its command, its query, and its picture in docs/pictures."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.pages import printed
+from docs.build.console import printed
 from warehouse.plot.registry import PLOTS
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "gallery.md"
-PICTURES = ROOT / "docs" / "pictures"
+PAGE = Path(__file__).parents[1] / "gallery.md"
+PICTURES = PAGE.parent / "pictures"
 
 
 class Shown(NamedTuple):
@@ -196,19 +189,13 @@ def section(shown: Shown, database: Path, folder: Path) -> str:
 """
 
 
-def main() -> None:
-    """Draw all pictures and write the page."""
+def gallery(folder: Path) -> str:
+    """Return the page and draw its pictures, from a new database in an empty folder."""
     PICTURES.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        database = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else stored(folder)
-        commands = "\n".join(f"warehouse {command}" for command in SWEEPS)
-        parts = [f"{HEAD}{commands}\n```\n"]
-        for heading, pictures in GALLERY.items():
-            parts.append(f"## {heading}\n")
-            parts += [section(shown, database, folder) for shown in pictures]
-    PAGE.write_text("\n".join(parts), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    database = stored(folder)
+    commands = "\n".join(f"warehouse {command}" for command in SWEEPS)
+    parts = [f"{HEAD}{commands}\n```\n"]
+    for heading, pictures in GALLERY.items():
+        parts.append(f"## {heading}\n")
+        parts += [section(shown, database, folder) for shown in pictures]
+    return "\n".join(parts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.ask.defaults import taken_over
 from warehouse.ask.plausible import questioned_attributes
-from warehouse.cli.common import batch_in_words, domain_in_words
+from warehouse.show.formats import count
 from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 def question_lines(run: TrainingRun) -> list[str]:
     """Return the question: model and shape, run and limits, batch, estimator, fixed columns."""
     request, values = run.request, run.problem
-    domain = f" in {domain_in_words(values)}" if values.get("nvlink_size") is not None else ""
+    domain = values.get("nvlink_size")
     lines = [
-        f"{run.model}: {_shape_in_words(values, _defaults(run))}{_parameters(run)}",
-        f"{in_words('dataset_tokens', request.tokens)} on {values['accelerator']}{domain}, goodput "
-        f"{run.goodput:g}{_limits(run)}",
-        batch_in_words(run.batch, values) + _batch_rule(run),
+        f"{run.model}: {_shape(values, _defaults(run))}{_parameters(run)}",
+        f"{in_words('dataset_tokens', request.tokens)} on {values['accelerator']}"
+        + ("" if domain is None else f" in NVLink domains of {domain}")
+        + f", goodput {run.goodput:g}{_limits(run)}",
+        batch_in_words(run.batch, values)
+        + (
+            f", by the rule {run.estimator.batch_rule}; --batch gives another"
+            if run.is_default_batch
+            else ""
+        ),
         f"estimator {run.estimator.name}"
         + (f", {run.variant}" if run.estimator.mends else "")
         + (f", framework {values['framework']}" if values.get("framework") else ""),
@@ -32,17 +38,23 @@ def question_lines(run: TrainingRun) -> list[str]:
     said = {"framework", "nvlink_size", "seq_len", *run.estimator.shape_columns}
     changed = {name: value for name, value in request.inputs.items() if name not in said}
     if changed:
-        lines.append(f"in place of the defaults: {_pairs_in_words(changed)}")
-    if kept := taken_over(values, request.inputs):
-        lines.append(kept)
+        lines.append(f"in place of the defaults: {_pairs(changed)}")
+    if defaults := taken_over(values, request.inputs):
+        lines.append(defaults)
     lines += questioned_attributes(run.catalog, values, request.inputs)
     if run.assumed:
-        lines.append(f"assumed, as no source says: {_pairs_in_words(run.assumed)}")
+        lines.append(f"assumed, as no source says: {_pairs(run.assumed)}")
     if request.held:
-        lines.append(f"every layout has {_pairs_in_words(request.held)}")
+        lines.append(f"every layout has {_pairs(request.held)}")
     if request.headroom_bytes:
         lines.append(f"every layout leaves {request.headroom_bytes / 1e9:,.4g} GB of memory free")
     return lines
+
+
+def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:
+    """Return a batch in sequences and in tokens."""
+    tokens = batch * int(values["seq_len"] or 0)
+    return f"batch {count(batch, 'sequence')} ({tokens:,} tokens)"
 
 
 def _defaults(run: TrainingRun) -> frozenset[str]:
@@ -52,27 +64,30 @@ def _defaults(run: TrainingRun) -> frozenset[str]:
     return frozenset(run.estimator.shape_columns).difference(run.request.inputs)
 
 
-def _shape_in_words(values: Mapping[str, Scalar], defaults: Collection[str]) -> str:
+def _shape(values: Mapping[str, Scalar], defaults: Collection[str]) -> str:
     """Return the shape of a model, as far as its estimator reads it; `defaults` are marked."""
+
+    def mark(name: str) -> str:
+        return " (default)" if name in defaults else ""
+
     heads, keys = values.get("num_heads"), values.get("num_kv_heads")
     words = [f"{values['num_layers']} layers of {values['hidden_size']:,}"]
     if values.get("ffn_hidden_size") is not None:
         gated = " gated" if values.get("uses_glu") else ""
-        mark = _marked("ffn_hidden_size", defaults)
-        words.append(f"feed-forward {values['ffn_hidden_size']:,}{gated}{mark}")
+        size = f"{values['ffn_hidden_size']:,}{gated}"
+        words.append(f"feed-forward {size}{mark('ffn_hidden_size')}")
     if heads is not None:
         words.append(f"{heads} heads" + (f" ({keys} of keys)" if keys not in (None, heads) else ""))
     if int(values.get("num_experts") or 1) > 1:
         shared = values.get("num_shared_experts")
         words.append(
             f"{values['num_experts']} experts of {values['expert_ffn_hidden_size']:,}"
-            f"{_marked('expert_ffn_hidden_size', defaults)}, {values['experts_per_token']} a token"
-            f"{_marked('experts_per_token', defaults)}"
-            + (f" and {shared} shared" if shared else "")
+            f"{mark('expert_ffn_hidden_size')}, {values['experts_per_token']} a token"
+            f"{mark('experts_per_token')}" + (f" and {shared} shared" if shared else "")
         )
         if dense := values.get("num_dense_layers"):
             words.append(f"{dense} layers without experts")
-    words += _attention_in_words(values)
+    words += _attention(values)
     words.append(f"sequences of {values['seq_len']:,}")
     if values.get("vocab_size") is not None:
         words.append(f"vocabulary {values['vocab_size']:,.0f}")
@@ -81,11 +96,7 @@ def _shape_in_words(values: Mapping[str, Scalar], defaults: Collection[str]) -> 
     return ", ".join(words)
 
 
-def _marked(name: str, defaults: Collection[str]) -> str:
-    return " (default)" if name in defaults else ""
-
-
-def _attention_in_words(values: Mapping[str, Scalar]) -> list[str]:
+def _attention(values: Mapping[str, Scalar]) -> list[str]:
     """Return a model's latents and attention windows, and the further tokens that it predicts."""
     words = []
     if latent := values.get("kv_lora_rank"):
@@ -121,17 +132,10 @@ def _limits(run: TrainingRun) -> str:
     return "".join(word for word in words if word)
 
 
-def _batch_rule(run: TrainingRun) -> str:
-    if not run.is_default_batch:
-        return ""
-    return f", by the rule {run.estimator.batch_rule}; --batch gives another"
+def _pairs(pairs: Mapping[str, Scalar]) -> str:
+    def in_text(name: str, value: Scalar) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return in_words(name, value) if isinstance(value, float) else str(value)
 
-
-def _pairs_in_words(pairs: Mapping[str, Scalar]) -> str:
-    return ", ".join(f"{name} {_value(name, value)}" for name, value in pairs.items())
-
-
-def _value(name: str, value: Scalar) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return in_words(name, value) if isinstance(value, float) else str(value)
+    return ", ".join(f"{name} {in_text(name, value)}" for name, value in pairs.items())

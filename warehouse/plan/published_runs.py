@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from estimators.accelerators import product_behind
 from warehouse.show.units import run_time_in_words, run_times_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from warehouse.plan.answer import PlanAnswer
 
-    Line = Mapping[str, Any]
+Line = Mapping[str, Any]
 
-
-def published_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
-    """Return the published runs for a table: hours, and days on the plan's GPUs."""
-    return [
-        {
-            **{name: line[name] for name in ("model", "run_kind", "accelerator", "num_gpus")},
-            **{name: line[name] for name in ("dataset_tokens", "gpu_hours")},
-            "planned_gpu_hours": line["planned_gpu_hours"],
-        }
-        for line in answer.published_runs
-    ]
+COLUMNS = (
+    *("model", "run_kind", "accelerator", "num_gpus", "dataset_tokens", "gpu_hours"),
+    "planned_gpu_hours",
+)
+"""Columns of a published run that people see."""
 
 
 def published_lines(answer: PlanAnswer) -> Iterator[str]:
@@ -39,7 +32,7 @@ def published_lines(answer: PlanAnswer) -> Iterator[str]:
                 "not compare"
             )
             continue
-        yield f"{name}: {_place(answer, line)}"
+        yield f"{name}: {_time(answer, line)}"
         yield f"{name}: {'; '.join(_reasons(answer, line))}"
         if (command := _command(answer, line)) and command not in commands:
             commands.append(command)
@@ -55,16 +48,15 @@ def _is_same_product(answer: PlanAnswer, line: Line) -> bool:
     return theirs is not None and theirs is catalog.known("accelerator", str(product))
 
 
-def _place(answer: PlanAnswer, line: Line) -> str:
+def _time(answer: PlanAnswer, line: Line) -> str:
     """Return a run's hours as days on the plan's GPUs, and whether the interval contains them.
 
     Hours of a run over another number of tokens are scaled to the plan's tokens.
     """
     plan = answer.best["training_seconds"]
     seconds = plan / line["planned_share"]
-    scaled = (
-        "" if line["dataset_tokens"] == answer.run.request.tokens else ", for the plan's tokens,"
-    )
+    is_same = line["dataset_tokens"] == answer.run.request.tokens
+    scaled = "" if is_same else ", for the plan's tokens,"
     words = (
         f"its GPU-hours{scaled} are {run_time_in_words(seconds)} on {answer.num_gpus:,} GPUs, the "
         f"plan {run_time_in_words(plan)}"
@@ -80,56 +72,48 @@ def _place(answer: PlanAnswer, line: Line) -> str:
 
 def _reasons(answer: PlanAnswer, line: Line) -> list[str]:
     """Return the reasons why a run's hours differ from the plan's, from its published settings."""
-    run, best = answer.run, answer.best
-    lost = (
-        "its hours include lost time, the plan none (goodput 1)"
-        if run.goodput == 1
-        else f"the plan has goodput {run.goodput:g}"
-    )
+    run, mfu = answer.run, answer.best["mfu"]
+    reasons = [f"the plan has goodput {run.goodput:g}"]
+    if run.goodput == 1:
+        reasons = ["its hours include lost time, the plan none (goodput 1)"]
     precision, batch = line["published_precision"], line["global_batch_size"]
-    own = str(run.problem.get("precision") or "") or None
-    differs = []
-    if precision is not None and own is not None and precision != own:
-        differs.append((precision.upper(), own.upper()))
+    planned = str(run.problem.get("precision") or "") or None
+    differing = []
+    if precision is not None and planned is not None and precision != planned:
+        differing.append((precision.upper(), planned.upper()))
     if batch is not None and batch != run.batch:
-        differs.append((f"a batch of {batch:,}", f"{run.batch:,}"))
-    found = [lost]
-    if differs:
-        theirs, ours = (" and ".join(each) for each in zip(*differs, strict=True))
-        found.append(f"it used {theirs}, the plan assumes {ours}")
-    unknown = [
-        name for name, value in (("number format", precision), ("batch", batch)) if value is None
-    ]
-    if unknown:
+        differing.append((f"a batch of {batch:,}", f"{run.batch:,}"))
+    if differing:
+        theirs, ours = (" and ".join(words) for words in zip(*differing, strict=True))
+        reasons.append(f"it used {theirs}, the plan assumes {ours}")
+    settings = (("number format", precision), ("batch", batch))
+    if unknown := [name for name, value in settings if value is None]:
         verb = "is" if len(unknown) == 1 else "are"
-        found.append(f"its {' and '.join(unknown)} {verb} not published")
-    if best["mfu"] is not None and precision in (None, own):
-        found.append(
-            f"over its hours it reached {100 * best['mfu'] * line['planned_share']:.0f} % of the "
-            f"peak, the plan {100 * best['mfu']:.0f} %"
+        reasons.append(f"its {' and '.join(unknown)} {verb} not published")
+    if mfu is not None and precision in (None, planned):
+        reasons.append(
+            f"over its hours it reached {100 * mfu * line['planned_share']:.0f} % of the peak, "
+            f"the plan {100 * mfu:.0f} %"
         )
-    return found
+    return reasons
 
 
 def _command(answer: PlanAnswer, line: Line) -> str:
     """Return the command that plans a run as it was published; empty if that is this plan."""
     run = answer.run
-    inputs = {k: v for k, v in run.request.inputs.items() if k != "nvlink_size"}
     known = {
         name: line[column]
         for name, column in (("precision", "published_precision"), ("number_recipe",) * 2)
         if line[column] is not None and name in run.estimator.problem_columns
     }
-    batch = line["global_batch_size"] or run.batch
-    gpus = line["num_gpus"] or answer.num_gpus
-    same = all(run.problem.get(name) == value for name, value in known.items())
-    if same and batch == run.batch:
+    batch, gpus = line["global_batch_size"] or run.batch, line["num_gpus"] or answer.num_gpus
+    if batch == run.batch and all(run.problem.get(name) == known[name] for name in known):
         return ""
-    pairs = {**inputs, **known}
+    inputs = {name: v for name, v in run.request.inputs.items() if name != "nvlink_size"}
     words = [
-        "warehouse plan --model",
-        shlex.join([str(run.model), "--accelerator", str(run.problem["accelerator"])]),
-        f"--gpus {gpus} --tokens {line['dataset_tokens'] / 1e12:g}T --batch {batch}",
-        *(shlex.quote(f"{name}={value}") for name, value in pairs.items()),
+        *("warehouse", "plan", "--model", str(run.model)),
+        *("--accelerator", str(run.problem["accelerator"]), "--gpus", str(gpus)),
+        *("--tokens", f"{line['dataset_tokens'] / 1e12:g}T", "--batch", str(batch)),
+        *(f"{name}={value}" for name, value in {**inputs, **known}.items()),
     ]
-    return " ".join(words)
+    return shlex.join(words)

@@ -1,10 +1,7 @@
 """Pages whose console blocks are real: read, run, compared, and written anew.
 
-``python -m benchmarks.pages README.md docs/planning.md`` runs the commands of the pages, each page
-in an empty directory of its own, and puts in what they print. The tour starts from the
-quickstart, as its reader does, and the pages of `SMALL` from the small one. An output that differs
-in timings only stays as it is. Blocks of Python that begin with ``>>>`` are sessions, and are run
-too.
+An output that differs in timings only stays as it is. Blocks of Python that begin with ``>>>`` are
+sessions, and are run too.
 """
 
 from __future__ import annotations
@@ -14,25 +11,22 @@ import io
 import os
 import re
 import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+
+from docs.build.shells import in_shell
+from warehouse.cli.main import run
 
 SESSION = re.compile(r"```python\n(>>> .*?)```", re.DOTALL)
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 TIMING = re.compile(r"in [\d.,]+ s \([\d,]+ rows/s\)")
 SIZE = re.compile(r"holds [\d,]+ configurations \([\d,]+ MB\)")
 ESTIMATE = re.compile(r"about [\d.,]+ \w+ and [\d.,]+ [MG]B")
-SMALL = ("python.md", "sql-clients.md")
-"""Pages whose reader has the database of the small quickstart."""
-HIDDEN = ("WAREHOUSE_DB", "PYTHONPATH")
-"""Variables that a user's shell does not have, and that would hide faults."""
 
 Run = Callable[[str, Path, "Path | None"], str]
 """Runs a command in a directory, with a database if one is named, and returns what it shows."""
@@ -75,30 +69,63 @@ def write_files(page: str, place: Path) -> None:
             (place / name.removeprefix("# ")).write_text(block if language == "toml" else content)
 
 
+def call(*arguments: object) -> tuple[int, str, str]:
+    """Call a command in this process; return its exit code, stdout and stderr."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run([str(argument) for argument in arguments])
+    texts = []
+    for stream in (out, err):
+        stream.seek(0)
+        texts.append(stream.read())
+    return code, texts[0], texts[1]
+
+
+def arguments_of(command: str) -> list[str] | None:
+    """Return the arguments of a line that only calls the program, None where it needs a shell."""
+    if "$" in command:
+        return None
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words = list(lexer)
+    if words[0] != "warehouse" or any(set(word) <= set("|&;<>()") for word in words):
+        return None
+    return words[1:]
+
+
 def printed(command: str, place: Path, database: Path | None = None) -> str:
-    """Return what a command prints; where that is nothing, what it says.
+    """Return what a page shows of a command; the program itself runs in this process.
 
     Raises
     ------
     RuntimeError
         If it fails.
     """
-    environment = {name: value for name, value in os.environ.items() if name not in HIDDEN}
-    scripts = str(Path(sys.executable).parent)
-    environment["PATH"] = f"{scripts}{os.pathsep}{environment['PATH']}"
+    with chdir(place), environment(database):
+        arguments = arguments_of(command)
+        code, out, err = in_shell(command, call) if arguments is None else call(*arguments)
+    if code:
+        raise RuntimeError(f"{command}\n{err}")
+    return shown(out, err)
+
+
+@contextmanager
+def environment(database: Path | None) -> Iterator[None]:
+    """Name a database in the environment, or none, whatever the caller's shell names.
+
+    Programs that are installed beside Python, such as `duckdb`, are found.
+    """
+    former = dict(os.environ)
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{former['PATH']}"
+    os.environ.pop("WAREHOUSE_DB", None)
     if database is not None:
-        environment["WAREHOUSE_DB"] = str(database)
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{command}\n{done.stderr}")
-    return shown(done.stdout, done.stderr)
+        os.environ["WAREHOUSE_DB"] = str(database)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(former)
 
 
 def shown(out: str, err: str) -> str:
@@ -113,13 +140,13 @@ def comparable(text: str) -> list[str]:
     return [ESTIMATE.sub("about # s and # MB", line) for line in lines]
 
 
-def filled(page: str, place: Path, database: Path | None = None, run: Run = printed) -> str:
+def filled(page: str, place: Path, database: Path | None = None, ask: Run = printed) -> str:
     """Return a page with what its commands print; an output that is alike stays as it is."""
 
     def block(found: re.Match[str]) -> str:
         blocks = []
         for command in commands(found[1]):
-            now = run(command.text, place, database)
+            now = ask(command.text, place, database)
             is_same = comparable(now) == comparable(command.printed)
             output = f"{command.printed.rstrip()}\n" if is_same and command.printed else now
             blocks.append(f"$ {command.text}\n{output}")
@@ -154,24 +181,3 @@ def with_sessions(page: str) -> str:
     """
     names: dict[str, Any] = {}
     return SESSION.sub(lambda found: f"```python\n{shown_session(found[1], names)}```", page)
-
-
-def main() -> None:
-    """Write the pages named anew."""
-    for path in map(Path, sys.argv[1:]):
-        with tempfile.TemporaryDirectory() as folder:
-            page, place = path.read_text("utf-8"), Path(folder)
-            write_files(page, place)
-            if path.name == "tour.md":
-                printed("warehouse quickstart", place)
-            if path.name in SMALL:
-                os.environ.pop("WAREHOUSE_DB", None)  # its sessions run in this process
-                printed("warehouse quickstart --small", place)
-            page = filled(page, place)
-            with chdir(place):
-                page = with_sessions(page)
-            path.write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,70 @@
+"""A page: the answer of a command, from which each format takes its part."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from warehouse.show.values import Row
+
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: a heading, lines, a table in base units, and lines below the table.
+
+    Attributes
+    ----------
+    columns, rows
+        The table; without columns there is none.
+    drop
+        Columns that people do not see.
+    headings
+        Column -> its heading for people, where it is not the usual one.
+    lines, entries
+        Lines above the table, and entries of a list.
+    is_text
+        Whether the cells are texts and figures as people read them.
+    """
+
+    heading: str = ""
+    columns: Sequence[str] = ()
+    rows: Sequence[Row] = ()
+    drop: Collection[str] = ()
+    headings: Mapping[str, str] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+    entries: Sequence[str] = ()
+    below: Sequence[str] = ()
+    is_text: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """The answer of a command.
+
+    Attributes
+    ----------
+    document
+        JSON has this object.
+    columns, rows
+        CSV has this table.
+    sections
+        People read these.
+    remarks
+        Lines for people that are not part of the answer, such as the title of an estimator.
+    """
+
+    document: object
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    sections: Sequence[Section]
+    remarks: Sequence[str] = ()
+
+
+def table_of(records: Sequence[Line]) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """Return the columns of records, and their rows; a record may lack columns."""
+    names = [list(record) for record in records]
+    columns = max(names, key=len, default=[])
+    return tuple(columns), [[record.get(name) for name in columns] for record in records]
