@@ -13,10 +13,17 @@ if TYPE_CHECKING:
     from estimators.contract import Scalar
     from warehouse.evaluate.one import Shown
 
-PARTS = (
-    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
-    *("bubble_seconds", "data_comm_seconds", "steady_seconds", "gradient_reduction_seconds"),
-)
+STEP_PARTS = {
+    "compute_seconds": "arithmetic",
+    "memory_seconds": "memory",
+    "tensor_comm_seconds": "tensor exchange",
+    "pipeline_comm_seconds": "stage transfers",
+    "bubble_seconds": "bubble",
+    "data_comm_seconds": "gradient exchange",
+}
+"""Part of a step in view ``configuration`` -> what people call it; the same for every estimator."""
+
+PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
 """Parts of a step, shown with their share of it."""
 
 
