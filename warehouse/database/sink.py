@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 class Sink(Protocol):
     """Stores cells whole: both rows and record, or neither."""
-
-    def stored(self) -> set[int]:
-        """Return the ids of the cells that are stored."""
 
     def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
         """Return those of some cells that are stored, by id, with their numbers of rows."""
@@ -56,10 +53,6 @@ class DuckDBSink:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
-
-    def stored(self) -> set[int]:
-        """Return the ids of the cells that are stored."""
-        return {row[0] for row in self._connection.execute("select cell_id from cell").fetchall()}
 
     def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
         """Return those of some cells that are stored; see `Sink.stored_among`."""
@@ -125,39 +118,35 @@ class _Source:
             raise
 
 
-class transaction:  # noqa: N801 - reads as a statement: with transaction(connection)
-    """Commits at the end, rolls back on an error and raises that error.
+_OPEN: set[int] = set()
+"""Connections with a transaction."""
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Commit at the end of the block; roll back on an error and raise it.
 
     A transaction within another on the same connection is a part of it: all is stored, or nothing.
     """
-
-    _open: ClassVar[set[int]] = set()
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-        self._is_part = False
-
-    def __enter__(self) -> None:
-        self._is_part = id(self._connection) in self._open
-        if not self._is_part:
-            self._connection.begin()
-            self._open.add(id(self._connection))
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._is_part:
-            return
-        self._open.discard(id(self._connection))
-        outcome = None
+    if id(connection) in _OPEN:
+        yield
+        return
+    connection.begin()
+    _OPEN.add(id(connection))
+    outcome: str | None = WITHDRAWN
+    try:
         try:
-            if kind is None:
-                self._connection.commit()
-                outcome = COMMITTED
-            else:
-                with suppress(duckdb.Error):  # a full disk has ended the transaction already
-                    self._connection.rollback()
-                outcome = WITHDRAWN
-        finally:
-            settle(self._connection, outcome)
+            yield
+        except BaseException:
+            with suppress(duckdb.Error):  # a full disk has ended the transaction already
+                connection.rollback()
+            raise
+        outcome = None  # a commit that fails may have stored the rows all the same
+        connection.commit()
+        outcome = COMMITTED
+    finally:
+        _OPEN.discard(id(connection))
+        settle(connection, outcome)
 
 
 def store_cells(
@@ -167,14 +156,13 @@ def store_cells(
     cells: Sequence[tuple[Cell, Columns]],
 ) -> list[Cell]:
     """Store evaluated cells in one transaction; return the new ones."""
-    sink = DuckDBSink(connection)
-    stored = sink.stored()
+    stored = stored_among(connection, [cell.id for cell, _ in cells])
     new = [(cell, columns) for cell, columns in cells if cell.id not in stored]
     if new:
         sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in new]
         pieces = given(relation, new)
         batches = record_batches(relation, pieces, lambda _rows: None)
-        sink.store(estimator, relation, sizes, batches)
+        DuckDBSink(connection).store(estimator, relation, sizes, batches)
     return [cell for cell, _ in new]
 
 
