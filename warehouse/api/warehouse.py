@@ -47,7 +47,7 @@ from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
 from warehouse.plan.question import MAX_GPUS, PlanOptions
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
-from warehouse.studies.known import every_definition
+from warehouse.studies.definitions import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.estimate import estimate
 from warehouse.sweep.runner import run_study

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from estimators.names import folded
 from warehouse.database import resources
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import load_profiles, under_profile
-from warehouse.studies.known import with_known_definitions
+from warehouse.studies.definitions import known_definitions
 from warehouse.studies.study import load_study, read_study, under
 from warehouse.studies.variants import variants_of_options
 
@@ -53,7 +54,7 @@ def study_under_options(
         found = read_study(study, str(study.get("name", "study")))
     else:
         found = load_study(study_path(study))
-    found = with_known_definitions(under_options(found, variant, mend), database)
+    found = _with_known_definitions(under_options(found, variant, mend), database)
     if profile is None:
         return found
     estimator = registry.get(found.estimator)
@@ -96,3 +97,19 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
     # "both" and "each" are part of the name
     called = variant_name(mends[0], estimator.mends) if len(mends) == 1 else str(variant)
     return under(study, mends, called)
+
+
+def _with_known_definitions(study: Study, database: Path) -> Study:
+    """Return a study with the definitions of models and systems that it names but lacks."""
+    names = [
+        name
+        for space in study.spaces
+        for column in ("model", "accelerator")
+        for name in space.get(column, ())
+        if name not in study.defined.models and name not in study.defined.systems
+    ]
+    known = known_definitions(database, names)
+    if not known.as_data():
+        return study
+    defined = study.defined.before(known)
+    return replace(study, defined=defined, definition={**study.definition, **defined.as_data()})
