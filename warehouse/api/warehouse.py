@@ -862,7 +862,7 @@ class Warehouse(DatabaseFile):
             found = estimate(asked, self.path, force=force)
             if not allow_large:
                 found.refuse_too_large(self.path)
-            if found.missing_rows:
+            if found.size.missing_rows:
                 back_up_before_sweep(self.path)
             return run_study(self.path, asked, force=force, workers=workers, cells=found.cells)
 
