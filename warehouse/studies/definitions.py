@@ -89,13 +89,7 @@ class Definitions:
         )
 
     def added_to(self, catalog: Catalog) -> Catalog:
-        """Return `catalog` with these models and systems.
-
-        Raises
-        ------
-        InputError
-            If a name exists already, or an entry is based on a missing row.
-        """
+        """Return `catalog` with these models and systems."""
         try:
             return extended(catalog, self.models, self.systems)
         except RefusedError as error:
@@ -103,13 +97,7 @@ class Definitions:
 
 
 def load_definitions(path: Path) -> Definitions:
-    """Read the models and systems of a TOML file; its other tables are ignored.
-
-    Raises
-    ------
-    InputError
-        If it defines none, or anything is wrong with one.
-    """
+    """Read the models and systems of a TOML file; its other tables are ignored."""
     file = str(path)
     needs = "define models as [models.NAME] and systems as [systems.NAME]"
     table = read_toml(path, "a catalog", needs)
@@ -213,13 +201,6 @@ def known_definitions(
         Models and systems that a question names; values other than texts are passed over.
     catalog
         A TOML file; None: the one of the settings, if there is one.
-
-    Raises
-    ------
-    InputError
-        If the catalog is faulty.
-    DatabaseError
-        If the database cannot be read.
     """
     texts = {name for name in names if isinstance(name, str)}
     definitions = _catalog_file(catalog)
@@ -238,11 +219,6 @@ def every_definition(database: Path, catalog: Path | None = None) -> Definitions
 
     The catalog, then newer studies count first. A database that cannot be read, for example during
     a sweep, adds nothing.
-
-    Raises
-    ------
-    InputError
-        If the catalog is faulty.
     """
     definitions = _catalog_file(catalog)
     of_studies: list[Definitions] = []

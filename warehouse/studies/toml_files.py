@@ -51,11 +51,6 @@ def read_toml(path: Path, kind: str, needs: str) -> dict[str, Any]:
         The kind of file, with its article: "a study".
     needs
         The hint for an empty file.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or is not TOML.
     """
     file = str(path)
     text = _read(path, file, kind)

@@ -37,13 +37,7 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """The size of a sweep.
-
-    Attributes
-    ----------
-    size
-        Cells and rows of the whole study, and those that the sweep would evaluate and store.
-    """
+    """The size of a sweep."""
 
     study: str
     cells: StudyCells
@@ -81,23 +75,7 @@ def cost_in_words(cost: Cost) -> str:
 
 
 def estimate(study: Study, database: Path, *, force: bool = False) -> Estimate:
-    """Return the size of a sweep; stores nothing.
-
-    Parameters
-    ----------
-    database
-        The file that it would store in; it may be missing.
-    force
-        Whether stored cells count as missing.
-
-    Raises
-    ------
-    InputError
-        If the study is refused. If the study is sampled, other combinations may be refused later,
-        when it runs.
-    DatabaseError
-        If the database cannot be read.
-    """
+    """Return the size of a sweep; stores nothing."""
     cells = study_cells(study, packaged_catalog(), lambda: load_profiles(database))
     ids = [cell.id for cell, _ in cells.counted]
     return Estimate(study.name, cells, cells.size({} if force else _stored_among(database, ids)))

@@ -212,13 +212,6 @@ def drop_study(database: Path, name: str) -> DropReport:
 
     Cells that no study needs any more, because it was edited or its estimator got another version,
     are removed as well. An unknown name is refused before anything is written.
-
-    Raises
-    ------
-    InputError
-        If there is no study of that name, or several, or if measurements need its rows.
-    DatabaseError
-        If there is no database.
     """
     refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size

@@ -30,25 +30,14 @@ def study_under_options(
 ) -> Study:
     """Return a study under the mends and the profile of a user's options.
 
+    Options that are None leave it to the study.
+
     Parameters
     ----------
     study
         A TOML file, the name of a study that comes with the package, or the content of such a file.
     database
         The file with the stored profiles.
-    variant, mend
-        Which errata to mend; None: as the study says.
-    profile
-        A stored profile; None: as the study says.
-
-    Raises
-    ------
-    InputError
-        If there is no such study, or it is faulty; every fault is listed.
-    RefusedError
-        If the profile is unknown, or the estimator of the study has no constants.
-    UsageError
-        If both `variant` and `mend` are given, or one does not say which mends.
     """
     if isinstance(study, Mapping):
         found = read_study(study, str(study.get("name", "study")))
@@ -62,13 +51,7 @@ def study_under_options(
 
 
 def study_path(study: str | Path) -> Path:
-    """Return the study file that `study` names: a path, or the name of one in the package.
-
-    Raises
-    ------
-    InputError
-        If there is neither.
-    """
+    """Return the study file that `study` names: a path, or the name of one in the package."""
     path = Path(study)
     if path.suffix or path.exists() or len(path.parts) != 1:
         return path  # reading refuses a missing file by name
@@ -83,13 +66,7 @@ def study_path(study: str | Path) -> Path:
 
 
 def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
-    """Return `study` under the mends that the options name, by default its own.
-
-    Raises
-    ------
-    UsageError
-        If both are given, or one does not say which mends.
-    """
+    """Return `study` under the mends that the options name, by default its own."""
     if variant is None and mend is None:
         return study
     estimator = registry.get(study.estimator)
