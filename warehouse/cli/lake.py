@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, whole_option
+from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.cli.waiting import LogLines
 from warehouse.errors import MAX_SHOWN, CheckError, UsageError
 from warehouse.lake.jobs import EngineName, Shard, read_shard
+from warehouse.options import whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
