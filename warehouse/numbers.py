@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 _EMPTY = '""'
 """An empty text as errors show it."""
 
@@ -42,6 +44,12 @@ class Number:
         self.whole = whole
         self.is_usage = whole if is_usage is None else is_usage
         self.__name__ = "number"  # typer asks a parser for it
+
+    def named(self, option: str) -> Number:
+        """Return the same reader for an option of another name."""
+        number = copy(self)
+        number.option = option
+        return number
 
     def __call__(self, given: str | float) -> float:
         """Return the number in a text.
