@@ -1,4 +1,4 @@
-"""Stores evaluated cells. `Sink` is the protocol; `DuckDBSink` writes to a database."""
+"""Stores evaluated cells whole: both rows and record, or neither."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -25,73 +25,48 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Sink(Protocol):
-    """Stores cells whole: both rows and record, or neither."""
+def store_batches(
+    connection: duckdb.DuckDBPyConnection,
+    estimator: Estimator,
+    relation: Relation,
+    cells: Sequence[tuple[Cell, int]],
+    batches: Iterator[pa.RecordBatch],
+    leading: LeadingRows | None = None,
+    *,
+    replace: bool = False,
+) -> None:
+    """Store cells, given with their numbers of rows, in one transaction: both rows and record.
 
-    def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
-        """Return those of some cells that are stored, by id, with their numbers of rows."""
+    Batches of their rows are evaluated while others are stored. After the last one `leading` has
+    the leading rows of the cells, if it is given.
+    """
+    import pyarrow as pa  # here: a command that stores nothing starts without it
 
-    def store(
-        self,
-        estimator: Estimator,
-        relation: Relation,
-        cells: Sequence[tuple[Cell, int]],
-        batches: Iterator[pa.RecordBatch],
-        leading: LeadingRows | None = None,
-        *,
-        replace: bool,
-    ) -> None:
-        """Store `cells`, given with their numbers of rows; `batches` yields the rows.
+    source = _Source(batches)
+    reader = pa.RecordBatchReader.from_batches(schema_of(relation), source)
+    with transaction(connection):
+        if replace:
+            delete_cells(connection, [cell.id for cell, _ in cells])
+        try:
+            _insert(connection, relation.table, reader)
+        except duckdb.Error:
+            if source.error is not None:  # the evaluation failed, not DuckDB
+                raise source.error from None
+            raise
+        problems = {cell.problem.id: cell.problem for cell, _ in cells}.values()
+        rows = [{"problem_id": problem.id, **problem.values} for problem in problems]
+        _insert(connection, "problem", arrow_table(rows), "or ignore")
+        _insert(connection, "cell", _cell_rows(estimator, cells))
+        derived.refresh(connection, leading)
 
-        Batches are evaluated while others are stored. After the last one `leading`, if it is given,
-        has the leading rows of the cells.
-        """
 
-
-class DuckDBSink:
-    """Stores cells in an open database, one transaction per call of `store`."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-
-    def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
-        """Return those of some cells that are stored; see `Sink.stored_among`."""
-        return stored_among(self._connection, cells)
-
-    def store(
-        self,
-        estimator: Estimator,
-        relation: Relation,
-        cells: Sequence[tuple[Cell, int]],
-        batches: Iterator[pa.RecordBatch],
-        leading: LeadingRows | None = None,
-        *,
-        replace: bool = False,
-    ) -> None:
-        """Store cells in one transaction; see `Sink.store`."""
-        import pyarrow as pa  # here: a command that stores nothing starts without it
-
-        source = _Source(batches)
-        reader = pa.RecordBatchReader.from_batches(schema_of(relation), source)
-        with transaction(self._connection):
-            if replace:
-                delete_cells(self._connection, [cell.id for cell, _ in cells])
-            try:
-                self._insert(relation.table, reader)
-            except duckdb.Error:
-                if source.error is not None:  # the evaluation failed, not DuckDB
-                    raise source.error from None
-                raise
-            problems = {cell.problem.id: cell for cell, _ in cells}.values()
-            self._insert("problem", _problem_rows(problems), "or ignore")
-            self._insert("cell", _cell_rows(estimator, cells))
-            derived.refresh(self._connection, leading)
-
-    def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
-        with registered(self._connection, "incoming_rows", rows):
-            self._connection.execute(
-                f"insert {conflict} into {quoted(table)} by name select * from incoming_rows"
-            )
+def _insert(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Any, conflict: str = ""
+) -> None:
+    with registered(connection, "incoming_rows", rows):
+        connection.execute(
+            f"insert {conflict} into {quoted(table)} by name select * from incoming_rows"
+        )
 
 
 def stored_among(connection: duckdb.DuckDBPyConnection, cells: Sequence[int]) -> dict[int, int]:
@@ -162,7 +137,7 @@ def store_cells(
         sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in new]
         pieces = given(relation, new)
         batches = record_batches(relation, pieces, lambda _rows: None)
-        DuckDBSink(connection).store(estimator, relation, sizes, batches)
+        store_batches(connection, estimator, relation, sizes, batches)
     return [cell for cell, _ in new]
 
 
@@ -177,11 +152,6 @@ def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) ->
             connection.execute(
                 f"delete from {quoted(table)} where cell_id in (select cell_id from dropped_cells)"
             )
-
-
-def _problem_rows(cells: Iterable[Cell]) -> pa.Table:
-    rows = [{"problem_id": cell.problem.id, **cell.problem.values} for cell in cells]
-    return arrow_table(rows)
 
 
 def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Table:
