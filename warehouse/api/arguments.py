@@ -13,8 +13,7 @@ from estimators.names import did_you_mean, nearest_columns
 from warehouse.ask.cost_terms import CostOptions
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
-from warehouse.limits import LINE_MARKS, control_character
-from warehouse.numbers import Number
+from warehouse.limits import LINE_MARKS, Number, control_character
 
 if TYPE_CHECKING:
     from estimators.contract import Estimator, Scalar
@@ -142,7 +141,7 @@ def checked_value(name: str, value: Any) -> Any:
     Raises
     ------
     UsageError, InputError
-        As `warehouse.numbers.Number` for the option of the command.
+        As `warehouse.limits.Number` for the option of the command.
     """
     if name in _COUNTS:
         return Number(name, whole=True, least=1)(value)

@@ -25,7 +25,7 @@ from warehouse.cli.options import (
     Variant,
 )
 from warehouse.cli.output import Output
-from warehouse.numbers import Number
+from warehouse.limits import Number
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:

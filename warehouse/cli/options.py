@@ -18,7 +18,7 @@ import typer
 from warehouse import settings
 from warehouse.cli import completion
 from warehouse.database.access import READER_SECONDS, WRITER_SECONDS
-from warehouse.numbers import Number
+from warehouse.limits import Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
