@@ -299,7 +299,7 @@ def test_a_message_of_any_other_error_is_cut(
     def fail(*_: object, **__: object) -> None:
         raise InputError("far too many words " * 1000, "a hint")
 
-    monkeypatch.setattr("warehouse.sweep.asked.asked_study", fail)
+    monkeypatch.setattr("warehouse.sweep.study.study_under_options", fail)
     code, _, err = warehouse("sweep", "paper_grid", "--db", database)
     assert code == 3
     assert len(err) < LONGEST_MESSAGE + 100

@@ -99,6 +99,11 @@ def test_a_strategy_ranks_within_itself(rank: Document) -> None:
     assert [row["rank_in_strategy"] for row in rows] == [1, 2]
 
 
+def test_a_strategy_has_more_ranks_than_are_stored(rank: Document) -> None:
+    rows = rank(*ONE_PROBLEM, "--strategy", "tensor_1d", "--top", 30)[1]
+    assert [row["rank_in_strategy"] for row in rows] == [*range(1, 31)]
+
+
 def test_an_accelerator_is_found_by_its_other_name(rank: Document) -> None:
     by_alias = rank("--accelerator", "a100-sxm-80gb", "--num-gpus", 32)
     assert by_alias[0] == 0

@@ -23,7 +23,7 @@ from warehouse.cli.comparison import comparison as sections
 from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read
 from warehouse.database.temporary import keep_view
-from warehouse.plan.compared_steps import evaluated_steps
+from warehouse.plan.evaluated_steps import evaluated_steps
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,

@@ -851,9 +851,9 @@ def test_a_plan_stores_the_layouts_that_it_misses(writer: Warehouse) -> None:
 def test_a_sweep_or_plan_that_is_too_large_is_refused_as_by_the_commands(
     writer: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("sweep.size_limits", "sweep.estimate", "plan.run"):
+    for place in ("sweep.sizes", "sweep.estimate", "plan.run"):
         monkeypatch.setattr(f"warehouse.{place}.LEAST_ROWS", 1)
-    monkeypatch.setattr("warehouse.sweep.size_limits.MOST_ROWS", 10)
+    monkeypatch.setattr("warehouse.sweep.sizes.MOST_ROWS", 10)
     asked: dict[str, Any] = {"model": "gpt3_1.3B", "accelerator": "H100", "num_gpus": 1}
     with writer:
         for store in (

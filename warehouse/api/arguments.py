@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.names import did_you_mean, nearest_columns
-from warehouse.ask.cost_terms import CostOptions
+from warehouse.ask.cost import CostOptions
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.limits import LINE_MARKS, Number, control_character

@@ -28,9 +28,10 @@ from warehouse.api.database_file import DatabaseFile, warn
 from warehouse.api.given_frame import Rows, given_frame, is_table
 from warehouse.api.results import layout_diagnosis, planned_run, step_explanation
 from warehouse.api.tables import frame_of_rows
-from warehouse.ask.asked import asked_explanation, asked_why
-from warehouse.ask.cost_terms import asked_costs, asked_energies
+from warehouse.ask.cost import costs, energies
+from warehouse.ask.explain import explain_pairs
 from warehouse.ask.rank import ranking
+from warehouse.ask.why import diagnose_pairs
 from warehouse.database.connection import open_for_write, open_once
 from warehouse.database.copies import back_up_before_sweep
 from warehouse.database.describe import Description, usual_name
@@ -48,9 +49,9 @@ from warehouse.plan.question import MAX_GPUS, PlanOptions
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.known import every_definition
 from warehouse.studies.variants import mends_of_options
-from warehouse.sweep.asked import asked_study
 from warehouse.sweep.estimate import estimate
 from warehouse.sweep.runner import run_study
+from warehouse.sweep.study import study_under_options
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -387,7 +388,7 @@ class Warehouse(DatabaseFile):
         )
         prices = [checked_value("price", each) for each in several(price)]
         with self._reading() as connection:
-            found = asked_costs(connection, options, prices, plain(year), all_years=all_years)
+            found = costs(connection, options, prices, plain(year), all_years=all_years)
         return _run_frame(found)
 
     def energy(
@@ -467,7 +468,7 @@ class Warehouse(DatabaseFile):
         )
         grids = [str(each) for each in several(carbon)]
         with self._reading() as connection:
-            found = asked_energies(connection, options, grids, all_powers=all_powers)
+            found = energies(connection, options, grids, all_powers=all_powers)
         return _run_frame(found)
 
     # ---- questions that are evaluated in memory ----
@@ -605,7 +606,7 @@ class Warehouse(DatabaseFile):
         """
         refuse_control_characters(locals())
         with self._asking():
-            query, found = asked_why(
+            query, found = diagnose_pairs(
                 *(self.path, as_pairs(layout)),
                 estimator=estimator,
                 variant=variant,
@@ -654,7 +655,7 @@ class Warehouse(DatabaseFile):
         """
         refuse_control_characters(locals())
         with self._asking():
-            found = asked_explanation(
+            found = explain_pairs(
                 *(self.path, as_pairs(configuration)),
                 best=best,
                 estimator=estimator,
@@ -857,13 +858,13 @@ class Warehouse(DatabaseFile):
         """
         refuse_control_characters(locals())
         with self._writing("sweep"):
-            asked = asked_study(study, self.path, variant, None, profile)
+            asked = study_under_options(study, self.path, variant, None, profile)
             found = estimate(asked, self.path, force=force)
             if not allow_large:
                 found.refuse_too_large(self.path)
             if found.missing_rows:
                 back_up_before_sweep(self.path)
-            return run_study(self.path, asked, force=force, workers=workers, asked=found.asked)
+            return run_study(self.path, asked, force=force, workers=workers, cells=found.cells)
 
     def execute(self, statements: str, /, **parameters: Any) -> pl.DataFrame:
         """Run any statements of DuckDB, with the rights of this program.

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from warehouse.ask.names import find_name, spellings
+from warehouse.ask.names import condition, find_name, spellings
+from warehouse.ask.plausible import check_electricity_price, check_prices, check_watts
 from warehouse.ask.problems import study_filter
+from warehouse.ask.terms import carbons, number_or_name
+from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import listed
 from warehouse.database.summaries import summary_of
 from warehouse.database.temporary import keep_view
-from warehouse.errors import InputError
+from warehouse.errors import InputError, UsageError
 from warehouse.studies.variants import stored_variant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
     from warehouse.show.values import Row
+
+    Line = Mapping[str, Any]
 
 FILTERS = ("estimator", "variant", "model", "accelerator")
 WITHOUT_TOKENS = "the tokens of the run are not known"
@@ -56,40 +61,55 @@ ENERGY_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class RunQuery:
-    """The runs to price, their tokens, and the terms that replace those of the tables.
+class CostOptions:
+    """Which stored runs are priced, and the terms that replace those of the tables.
 
     Attributes
     ----------
-    filters
-        Column -> value that a run must have; an accelerator by any of its names.
-    is_default_variant
-        Whether to keep the default variant of each estimator: corrected if it has mends.
+    variant
+        "all" compares every variant; None takes the default one of each estimator.
     identity
-        Id of a cell or of a problem: keep its runs alone.
-    num_gpus
-        Keep runs on this number of GPUs.
+        Id of a cell or of a problem.
+    seq_len
+        Tokens of a sequence.
     tokens
         Tokens of every run; None: each run's own.
-    goodput
-        Share of the time that makes progress; None: 1, or that of a budgeted run.
-    overrides
-        Arguments of the macro, such as `given_price` and `given_pue`: each set gives its own rows.
-    seq_len
-        Keep runs of sequences of this number of tokens.
+    goodput, pue
+        A number, or the name of a row of table ``goodput`` or ``facility_pue``.
+    electricity_price
+        USD a kWh.
+    watts
+        Power of one GPU with its server, while training.
     study
-        Keep runs of the problems of this stored study.
+        Name of a stored study.
     """
 
-    filters: Mapping[str, str]
-    is_default_variant: bool
-    identity: int | None
-    num_gpus: int | None
-    tokens: float | None
-    goodput: float | None
-    overrides: Sequence[Mapping[str, float | None]]
+    estimator: str | None = None
+    variant: str | None = None
+    model: str | None = None
+    accelerator: str | None = None
+    identity: int | None = None
+    num_gpus: int | None = None
     seq_len: int | None = None
+    tokens: float | None = None
+    goodput: str | None = None
+    electricity_price: float | None = None
+    pue: str | None = None
+    watts: float | None = None
     study: str | None = None
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """Return column -> value that a run must have, in any spelling."""
+        values = {name: getattr(self, name) for name in FILTERS}
+        if self.variant == "all":
+            del values["variant"]
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def is_default_variant(self) -> bool:
+        """Return whether only the default variant of each estimator counts."""
+        return self.variant is None and self.identity is None
 
 
 @dataclass(frozen=True)
@@ -111,213 +131,229 @@ class RunTable:
     purchases: Mapping[str, str] = field(default_factory=dict)
 
 
+def check_years(prices: Sequence[float], year: int | None, *, all_years: bool) -> None:
+    """Refuse a year together with a price or with all years; reads no database."""
+    if year is not None and (all_years or prices):
+        other = "--all-years" if all_years else "--price"
+        raise UsageError(f"`--year` and `{other}` exclude each other", "give one of them")
+
+
 def costs(
-    connection: DuckDBPyConnection, runs: RunQuery, year: int | None, all_years: bool
+    connection: DuckDBPyConnection,
+    options: CostOptions,
+    prices: Sequence[float] = (),
+    year: int | None = None,
+    *,
+    all_years: bool = False,
 ) -> RunTable:
     """Return the cost of runs at the prices of a year, by default the last year with prices.
 
     Runs without a price in that year keep a line; its note lists the years with prices.
+
+    Parameters
+    ----------
+    prices
+        USD of an hour of one GPU, instead of published prices: each gives its own rows.
     """
-    found = _run_table(connection, "training_cost_for", COST_COLUMNS, runs)
-    place = {name: number for number, name in enumerate(COST_COLUMNS)}
-    rows = found.rows
+    check_years(prices, year, all_years=all_years)
+    check_prices(connection, prices)
+    terms = [{"given_price": price} for price in dict.fromkeys(prices) or (None,)]
+    tables, left_out = _run_rows(connection, options, "training_cost_for", COST_COLUMNS, terms)
+    rows = [row for table in tables for row in table]
     if year is not None:
-        rows = _of_year(rows, place, year)
+        rows = _of_year(rows, year)
     elif not all_years:
-        rows = _latest(rows, place)
-    keys = [place[name] for name in (*_ORDER, "year", "usd_per_gpu_hour")]
-    rows = sorted(rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys])
-    owned = {row[place["priced_as"]] for row in rows if row[place["basis"]] == "owned"}
-    known: dict[str, str] = dict(
-        connection.execute(
-            "select accelerator, purchase_includes from accelerator "
-            "where purchase_includes is not null"
-        ).fetchall()
+        rows = _latest(rows)
+    query = (
+        "select accelerator, purchase_includes from accelerator where purchase_includes is not null"
     )
-    bought = {name: part for name, part in known.items() if name in owned}
-    return RunTable(found.columns, rows, found.left_out, purchases=bought)
+    owned = {row["priced_as"] for row in rows if row["basis"] == "owned"}
+    purchases = {name: part for name, part in connection.execute(query).fetchall() if name in owned}
+    rows = _sorted(rows, (*_ORDER, "year", "usd_per_gpu_hour"))
+    return RunTable(COST_COLUMNS, _tuples(rows), left_out, purchases=purchases)
 
 
 def energies(
-    connection: DuckDBPyConnection, runs: RunQuery, grids: Sequence[str | None], all_powers: bool
+    connection: DuckDBPyConnection,
+    options: CostOptions,
+    carbon: Sequence[str] = (),
+    *,
+    all_powers: bool = False,
 ) -> RunTable:
-    """Return the energy and carbon of runs, at the default basis of power or at every basis.
+    """Return the energy and carbon of runs.
 
     Parameters
     ----------
-    grids
-        Name of the grid of each set of overrides; None where the macro names it.
+    carbon
+        kg CO2e of a kWh, or names of rows of table ``grid_carbon``: each gives its own rows.
+        Without one, the grids of published runs.
+    all_powers
+        Also at full load, and of the accelerator alone.
     """
-    where = " where is_default_grid" if all_powers else " where is_default"
-    found = _run_table(connection, "training_energy_for", ENERGY_COLUMNS, runs, where, grids)
-    place = {name: number for number, name in enumerate(ENERGY_COLUMNS)}
-    power = ("watts_per_gpu", "kg_co2e_per_kwh", "grid")
-    keys = [place[name] for name in (*_ORDER, *power)]
-    rows: list[Row] = sorted(
-        found.rows, key=lambda row: [(row[k] is not None, row[k]) for k in keys]
+    given = carbons(connection, carbon)
+    terms = [{"given_kg_co2e_per_kwh": grid.value} for grid in given]
+    tables, left_out = _run_rows(
+        *(connection, options, "training_energy_for", ENERGY_COLUMNS),
+        terms or [{"given_kg_co2e_per_kwh": None}],
+        "where is_default_grid" if all_powers else "where is_default",
     )
-    names = dict.fromkeys(row[place["grid"]] for row in rows)
-    known = {
-        grid: (grid, kind, year)
-        for grid, kind, year in connection.execute(
-            "select grid, kind, year from grid_carbon"
-        ).fetchall()
-    }
-    shown = [known[name] for name in names if name in known]
-    return RunTable(found.columns, rows, found.left_out, shown)
+    rows = [
+        row if name is None else {**row, "grid": name}
+        for name, table in zip([grid.name for grid in given] or [None], tables, strict=True)
+        for row in table
+    ]
+    rows = _sorted(rows, (*_ORDER, "watts_per_gpu", "kg_co2e_per_kwh", "grid"))
+    query = "select grid, kind, year from grid_carbon"
+    known = {row[0]: row for row in connection.execute(query).fetchall()}
+    names = dict.fromkeys(row["grid"] for row in rows)
+    grids = [known[name] for name in names if name in known]
+    return RunTable(ENERGY_COLUMNS, _tuples(rows), left_out, grids)
 
 
-def _latest(rows: Sequence[Row], place: Mapping[str, int]) -> list[Row]:
+def _sorted(rows: Iterable[Line], names: Sequence[str]) -> list[Line]:
+    return sorted(rows, key=lambda row: [(row[name] is not None, row[name]) for name in names])
+
+
+def _tuples(rows: Iterable[Line]) -> list[Row]:
+    return [tuple(row.values()) for row in rows]
+
+
+def _latest(rows: Sequence[Line]) -> list[Line]:
     """Return the rows of the last year of each accelerator and basis."""
     last: dict[tuple[Any, Any], int] = {}
     for row in rows:
-        key = (row[place["accelerator"]], row[place["basis"]])
-        last[key] = max(last.get(key, 0), row[place["year"]] or 0)
-    return [
-        row
-        for row in rows
-        if (row[place["year"]] or 0) == last[row[place["accelerator"]], row[place["basis"]]]
-    ]
+        key = (row["accelerator"], row["basis"])
+        last[key] = max(last.get(key, 0), row["year"] or 0)
+    return [row for row in rows if (row["year"] or 0) == last[row["accelerator"], row["basis"]]]
 
 
-def _of_year(rows: Sequence[Row], place: Mapping[str, int], year: int) -> list[Row]:
-    """Return the rows of a year; a line without a price in that year gets a row without a price."""
-    years = {row[place["year"]] for row in rows} - {None}
+def _of_year(rows: Sequence[Line], year: int) -> list[Line]:
+    """Return the rows of a year; a run without a price in that year gets a row without a price."""
+    years = {row["year"] for row in rows} - {None}
     if year not in years:
-        listed = ", ".join(map(str, sorted(years))) or "none at all"
         raise InputError(
             f"`--year` {year} has no price of an hour for these runs",
-            f"known: {listed}; or give --price",
+            f"known: {', '.join(map(str, sorted(years))) or 'none at all'}; or give --price",
         )
-    lines: dict[Row, list[Row]] = {}
+    runs: dict[tuple[Any, ...], list[Line]] = {}
     for row in rows:
-        lines.setdefault(tuple(row[place[name]] for name in RUN_COLUMNS), []).append(row)
-    kept: list[Row] = []
-    for line in lines.values():
-        kept += [row for row in line if row[place["year"]] in (year, None)]
-        known = {row[place["year"]] for row in line} - {None}
+        runs.setdefault(tuple(row[name] for name in RUN_COLUMNS), []).append(row)
+    of_year: list[Line] = []
+    for lines in runs.values():
+        of_year += [row for row in lines if row["year"] in (year, None)]
+        known = {row["year"] for row in lines} - {None}
         if known and year not in known:
-            listed = ", ".join(map(str, sorted(known)))
-            note = f"no price of {year}; known: {listed}"
-            unpriced = {**dict.fromkeys(PRICE_COLUMNS), "price_note": note}
-            kept.append(tuple(unpriced.get(name, line[0][at]) for name, at in place.items()))
-    return kept
+            note = f"no price of {year}; known: {', '.join(map(str, sorted(known)))}"
+            of_year.append({**lines[0], **dict.fromkeys(PRICE_COLUMNS), "price_note": note})
+    return of_year
 
 
-def _run_table(
+def _run_rows(
     connection: DuckDBPyConnection,
+    options: CostOptions,
     macro: str,
     columns: Sequence[str],
-    runs: RunQuery,
+    terms: Sequence[Mapping[str, float | None]],
     where: str = "",
-    grids: Sequence[str | None] = (),
-) -> RunTable:
-    """Return the rows of a macro that the filters leave, for each set of overrides.
-
-    Parameters
-    ----------
-    grids
-        Name of the grid in the rows of each set of overrides, instead of the macro's.
-    """
-    problems = _asked_problems(connection, runs)
+) -> tuple[list[list[Line]], dict[str, int]]:
+    """Return the rows of a macro for each set of terms, and the runs left out by reason."""
+    check_electricity_price(connection, options.electricity_price)
+    check_watts(connection, options.watts)
+    goodput = number_or_name(
+        *(connection, options.goodput, "goodput", "goodput"),
+        "$value > 0 and $value <= 1",
+        "0.9 for 90 %",
+    )
+    pue = number_or_name(
+        connection, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
+    )
+    problems = _problems(connection, options)
     keep_view(connection, RUNS, f"problem_id in ({listed(problems)})" if problems else "")
-    filters = _known_filters(connection, runs)
-    kept = {"only_id": runs.identity, "only_num_gpus": runs.num_gpus, "each_num_gpus": False}
-    rows: list[Row] = []
-    for overrides, grid in zip_longest(runs.overrides, grids):
-        arguments: dict[str, Any] = {"assumed_goodput": runs.goodput, **kept, **overrides}
-        named = ", ".join(f"{name} := ?" for name in arguments)
-        asked = [f"? as {name}" if name == "grid" and grid else name for name in columns]
-        query = f"select {', '.join(asked)} from {macro}(?, {named}){where}"
-        given = [*([grid] if grid else []), runs.tokens, *arguments.values()]
-        found = connection.execute(query, given).fetchall()
-        rows += [r for r in found if _kept(dict(zip(columns, r, strict=True)), runs, filters)]
-    left_out = _left_out(connection, runs, filters)
-    if not rows:
-        _refuse_nothing(runs, left_out)
-    return RunTable(tuple(columns), rows, left_out)
+    filters = _stored_filters(connection, options)
+    arguments = {
+        "assumed_goodput": goodput,
+        "only_id": options.identity,
+        "only_num_gpus": options.num_gpus,
+        "each_num_gpus": False,
+        "given_pue": pue,
+        "given_usd_per_kwh": options.electricity_price,
+        "given_watts": options.watts,
+    }
+    tables = []
+    for term in terms:
+        given = {**arguments, **term}
+        named = ", ".join(f"{name} := ?" for name in given)
+        query = f"select {', '.join(columns)} from {macro}(?, {named}) {where}"
+        rows = rows_as_dicts(connection, query, [options.tokens, *given.values()])
+        tables.append([row for row in rows if _passes(row, options, filters)])
+    left_out = _left_out(connection, options, goodput, filters)
+    if not any(tables):
+        raise _no_run(options, left_out)
+    return tables, left_out
 
 
-def _asked_problems(connection: DuckDBPyConnection, runs: RunQuery) -> list[int]:
+def _problems(connection: DuckDBPyConnection, options: CostOptions) -> list[int]:
     """Return the problems of a study and a sequence length; empty: no filter, all problems."""
-    found = _problems_of_length(connection, runs.seq_len)
-    if runs.study is None:
-        return found
-    study = study_filter(connection, runs.study)
-    kept = study.problems if runs.seq_len is None else study.problems.intersection(found)
-    if not kept:
+    of_length = _problems_of_length(connection, options.seq_len)
+    if options.study is None:
+        return of_length
+    study = study_filter(connection, options.study)
+    problems = study.problems if options.seq_len is None else study.problems & {*of_length}
+    if not problems:
         raise InputError(f'`--study` "{study.name}": it has no such run', "leave a filter out")
-    return sorted(kept)
+    return sorted(problems)
 
 
 def _problems_of_length(connection: DuckDBPyConnection, seq_len: int | None) -> list[int]:
-    """Return the problems whose sequences have this number of tokens; empty: no filter."""
     if seq_len is None:
         return []
     query = "select problem_id, seq_len from problem where seq_len is not null"
     stored = connection.execute(query).fetchall()
-    if found := [problem for problem, length in stored if length == seq_len]:
-        return found
+    if problems := [problem for problem, length in stored if length == seq_len]:
+        return problems
     known = ", ".join(f"{length}" for length in sorted({length for _, length in stored}))
     raise InputError(
         f"`--seq-len` {seq_len}: no such run is stored", f"stored: {known or 'no length'}"
     )
 
 
-def _refuse_nothing(runs: RunQuery, left_out: Mapping[str, int]) -> None:
+def _no_run(options: CostOptions, left_out: Mapping[str, int]) -> InputError:
     if number := left_out.get(WITHOUT_TOKENS):
-        raise InputError(
+        return InputError(
             f"the tokens of {number:,} runs are not known: their estimator takes none",
             "give the tokens of the run, such as --tokens 20e12",
         )
     if left_out:
         reasons = "; ".join(f"{reason} ({number:,})" for reason, number in left_out.items())
-        raise InputError(f"no run with a time passes the filters: {reasons}", "change a filter")
-    hint = ", or give --variant all" if runs.is_default_variant else ""
-    raise InputError("no run passes all filters together", f"leave one out{hint}")
+        return InputError(f"no run with a time passes the filters: {reasons}", "change a filter")
+    hint = ", or give --variant all" if options.is_default_variant else ""
+    return InputError("no run passes all filters together", f"leave one out{hint}")
 
 
 @cache  # asked for every run
-def default_variant(estimator: str) -> str:
-    """Return the default variant of an estimator: corrected if it has mends."""
+def _default_variant(estimator: str) -> str:
     return "corrected" if summary_of(estimator).mends else "published"
 
 
-def _kept(row: Mapping[str, Any], runs: RunQuery, filters: Mapping[str, str]) -> bool:
-    if runs.is_default_variant and row["variant"] != default_variant(row["estimator"]):
+def _passes(row: Line, options: CostOptions, filters: Mapping[str, str]) -> bool:
+    if options.is_default_variant and row["variant"] != _default_variant(row["estimator"]):
         return False
     return all(row[name] == value for name, value in filters.items())
 
 
-def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, str]:
+def _stored_filters(connection: DuckDBPyConnection, options: CostOptions) -> dict[str, str]:
     """Return the filters as rows have them: the priced name of an accelerator, mends in order."""
-    if runs.identity is not None:
+    if options.identity is not None:
         query = "select count(*) from estimated_run where ? in (cell_id, problem_id)"
-        if connection.execute(query, [runs.identity]).fetchall() == [(0,)]:
+        if connection.execute(query, [options.identity]).fetchall() == [(0,)]:
             raise InputError(
-                f"`--id` {runs.identity} is neither a cell nor a problem with a run",
+                f"`--id` {options.identity} is neither a cell nor a problem with a run",
                 "`warehouse rank --format json` shows ids",
             )
     filters: dict[str, str] = {}
-    for name, value in runs.filters.items():
-        known = _stored(connection, name)
-        if meant := find_name(value, known, {}):
-            filters[name] = meant
-            continue
-        if name == "variant" and (variant := stored_variant(value, known)):
-            filters[name] = variant
-            continue
-        if name == "accelerator":
-            priced = _priced_as(connection, value)
-            if priced in _stored(connection, "priced_as"):
-                filters["priced_as"] = str(priced)
-                continue
-        if meant := find_name(value, known, spellings(connection, name)):
-            filters[name] = meant
-            continue
-        near = get_close_matches(value, known, 3, 0.5) or known[:20]
-        listed = "; ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
-        raise InputError(f'`--{name}` "{value}": no such run is stored', f"stored: {listed}")
+    for name, value in options.filters.items():
+        column, meant = _stored_name(connection, name, value)
+        filters[column] = meant
     if "accelerator" in filters and not _has_run(connection, filters):
         # the publication's system has runs, but with these filters only its product has some
         others = {name: value for name, value in filters.items() if name != "accelerator"}
@@ -327,10 +363,26 @@ def _known_filters(connection: DuckDBPyConnection, runs: RunQuery) -> dict[str, 
     return filters
 
 
+def _stored_name(connection: DuckDBPyConnection, name: str, value: str) -> tuple[str, str]:
+    """Return the column that a filter is about and the stored name that its value means."""
+    known = _stored(connection, name)
+    if meant := find_name(value, known, {}):
+        return name, meant
+    if name == "variant" and (variant := stored_variant(value, known)):
+        return name, variant
+    if name == "accelerator":
+        priced = _priced_as(connection, value)
+        if priced in _stored(connection, "priced_as"):
+            return "priced_as", str(priced)
+    if meant := find_name(value, known, spellings(connection, name)):
+        return name, meant
+    near = get_close_matches(value, known, 3, 0.5) or known[:20]
+    stored = "; ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"
+    raise InputError(f'`--{name}` "{value}": no such run is stored', f"stored: {stored}")
+
+
 def _has_run(connection: DuckDBPyConnection, filters: Mapping[str, str]) -> bool:
-    """Return whether a stored run passes all filters."""
-    where = " and ".join(f"{name} = ?" for name in filters)
-    query = f"select 1 from estimated_run where {where} limit 1"
+    query = f"select 1 from estimated_run where {condition(filters)} limit 1"
     return connection.execute(query, list(filters.values())).fetchall() != []
 
 
@@ -342,27 +394,27 @@ def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
 
 
 def _stored(connection: DuckDBPyConnection, name: str) -> list[Any]:
-    """Return the values of a column of estimated_run, in order."""
     query = f"select distinct {name} from estimated_run where {name} is not null order by all"
     return [row[0] for row in connection.execute(query).fetchall()]
 
 
 def _left_out(
-    connection: DuckDBPyConnection, runs: RunQuery, filters: Mapping[str, str]
+    connection: DuckDBPyConnection,
+    options: CostOptions,
+    goodput: float | None,
+    filters: Mapping[str, str],
 ) -> dict[str, int]:
     """Return the number of runs without a time, by reason."""
-    columns = (*FILTERS, "priced_as")
     query = (
-        f"select {', '.join(columns)}, run_note, count(*) "
+        f"select {', '.join(FILTERS)}, priced_as, run_note, count(*) as num_runs "
         "from training_run_for(?, assumed_goodput := ?) where run_note is not null "
         "and (?::bigint is null or ? in (cell_id, problem_id)) "
         # a run without a number of GPUs may be on any
         "and (?::bigint is null or ? = num_gpus or num_gpus is null) group by all order by all"
     )
-    wanted = (runs.identity, runs.identity, runs.num_gpus, runs.num_gpus)
-    given = [runs.tokens, runs.goodput, *wanted]
-    found: dict[str, int] = {}
-    for *values, note, number in connection.execute(query, given).fetchall():
-        if _kept(dict(zip(columns, values, strict=True)), runs, filters):
-            found[note] = found.get(note, 0) + number
-    return found
+    wanted = (options.identity, options.identity, options.num_gpus, options.num_gpus)
+    left_out: Counter[str] = Counter()
+    for row in rows_as_dicts(connection, query, [options.tokens, goodput, *wanted]):
+        if _passes(row, options, filters):
+            left_out[row["run_note"]] += row["num_runs"]
+    return dict(left_out)

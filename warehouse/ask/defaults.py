@@ -6,14 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from estimators.accelerators import product_of
+from estimators.columns import COLUMNS
 from estimators.contract import RefusedError, Scalar
 from estimators.names import joined_hint
 from warehouse.database.catalog import packaged_catalog
+from warehouse.studies.known import known_definitions, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
     from estimators.contract import Catalog, Estimator
+    from warehouse.studies.definitions import Definitions
 
 CUSTOM_MODEL = "custom model"
 """Name, in reports, of a model that is given by its shape alone."""
@@ -35,53 +39,38 @@ _ATTRIBUTES = {
 def taken_over(values: Mapping[str, Scalar], given: Collection[str]) -> str | None:
     """Return which attributes of an accelerator hold although others were given, in words.
 
-    Parameters
-    ----------
-    values
-        The problem, resolved.
-    given
-        Names of the columns that the user gave.
-
-    Returns
-    -------
-    str or None
-        None where no attribute of a named accelerator was given.
+    None if no attribute of a named accelerator is among the columns `given`.
     """
     from warehouse.show.units import in_words
 
     if values.get("accelerator") is None or not any(name in given for name in _ATTRIBUTES):
         return None
-    kept = [
+    unchanged = [
         words.format(in_words(name, values[name]))
         for name, words in _ATTRIBUTES.items()
         if name not in given and values.get(name) is not None
     ]
-    return f"taken over from {values['accelerator']}: {', '.join(kept)}" if kept else None
+    return f"taken over from {values['accelerator']}: {', '.join(unchanged)}" if unchanged else None
 
 
 def with_model_hint(
     error: RefusedError, estimator: Estimator, given: Iterable[str]
 ) -> RefusedError:
-    """Return an error with hints on an unknown model: where models are listed, how to give a shape.
-
-    Parameters
-    ----------
-    given
-        Names of the inputs that were given.
-    """
+    """Return an error with hints on an unknown model: how to list models, how to give a shape."""
     shape = estimator.needed_shape
     missing = [name for name in shape if name not in given]
     pairs = f"or give its shape: {' '.join(f'{name}=...' for name in missing)}"
     listing = '`warehouse sql "select model from model"` lists all'
     refusals = []
-    for one in error.refusals:
-        if one.column == "model" and "table" in one.reason:
-            own = pairs if missing else "or leave it out: the shape is given"
-            refusals.append(replace(one, hint=joined_hint(one.hint, listing, own)))
-        elif one.column in shape and one.reason == "is missing":
-            refusals.append(replace(one, hint=f"name a model: {listing}; {pairs}"))
+    for refusal in error.refusals:
+        if refusal.column == "model" and "table" in refusal.reason:
+            shape_hint = pairs if missing else "or leave it out: the shape is given"
+            hint = joined_hint(refusal.hint, listing, shape_hint)
+            refusals.append(replace(refusal, hint=hint))
+        elif refusal.column in shape and refusal.reason == "is missing":
+            refusals.append(replace(refusal, hint=f"name a model: {listing}; {pairs}"))
         else:
-            refusals.append(one)
+            refusals.append(refusal)
     return RefusedError(refusals)
 
 
@@ -92,11 +81,6 @@ def sold_domain(
 
     Empty if the system is not a product, if the estimator has no domains, or if it takes the domain
     from its framework.
-
-    Parameters
-    ----------
-    catalog
-        The reference tables; None: those of the package.
     """
     columns = estimator.problem_columns
     if "nvlink_size" not in columns or "framework" in columns:
@@ -112,3 +96,30 @@ def sold_domain(
         if sold is not None:
             return {"nvlink_size": int(sold)}
     return {}
+
+
+def with_stored_shape(
+    database: Path, estimator: Estimator, given: dict[str, str], catalog: Path | None
+) -> tuple[dict[str, str], str]:
+    """Return inputs with the shape that a stored study gave their model, and the study.
+
+    Only a name that no table and no catalog file has is looked up. Values of the user take
+    precedence.
+    """
+    model = given.get("model")
+    if model is None or all(name in given for name in estimator.needed_shape):
+        return given, ""
+    if model in definitions_of(database, given, catalog).models:
+        return given, ""
+    attributes = {name for row in packaged_catalog().tables["model"].values() for name in row}
+    columns = ({*attributes, *estimator.needed_shape} & COLUMNS.keys()) - {"model"}
+    shape, study = stored_shape(database, model, sorted(columns))
+    return {**shape, **given}, study
+
+
+def definitions_of(
+    database: Path, configuration: Mapping[str, object], catalog: Path | None
+) -> Definitions:
+    """Return the user's own model and system of a configuration."""
+    names = (configuration.get("model"), configuration.get("accelerator"))
+    return known_definitions(database, names, catalog)

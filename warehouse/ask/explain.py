@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Columns, Formula, Scalar
 from estimators.interval import (
@@ -26,11 +27,19 @@ from estimators.interval import (
     steps_under,
 )
 from estimators.limits import limits_of
+from warehouse.ask.defaults import definitions_of, with_stored_shape
+from warehouse.ask.fastest_stored import best_configuration, differing_columns
+from warehouse.ask.rank import PROBLEM_NAMES, QUESTION
+from warehouse.database.connection import open_for_read
 from warehouse.errors import require_capability
+from warehouse.evaluate.one import read_pairs, show_configuration
 from warehouse.evaluate.profiles import COLUMN as PROFILE
-from warehouse.evaluate.profiles import catalog_of
+from warehouse.evaluate.profiles import catalog_of, profiled_catalog
+from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from estimators.contract import Estimator
     from warehouse.evaluate.one import Shown
 
@@ -136,13 +145,57 @@ def require_formulas(estimator: Estimator) -> None:
     require_capability(estimator, "formulas", "has no formulas for the parts of a step")
 
 
-def explain(shown: Shown, catalog: Catalog, given: Collection[str] | None = None) -> Explanation:
-    """Return the explanation of a configuration's step.
+def explain_pairs(
+    database: Path,
+    pairs: Sequence[str],
+    *,
+    best: bool = False,
+    estimator: str | None = None,
+    variant: str | None = None,
+    mend: str | None = None,
+    profile: str | None = None,
+    catalog: Path | None = None,
+) -> Explanation:
+    """Return the explanation of the step that texts such as ``num_gpus=64`` describe.
 
     Parameters
     ----------
-    given
-        Constants that are known, so that they have no range; by default all that were given.
+    database
+        The file with the stored layouts and profiles; without `best` it may be missing.
+    best
+        Take the fastest stored layout that has the given values.
+    profile
+        The stored profile of a layout that names none.
+    catalog
+        A TOML file of models and systems.
+    """
+    chosen = registry.get(estimator or registry.default("explain"))
+    require_formulas(chosen)
+    relation = chosen.relations[0]
+    given = read_pairs(chosen, relation, pairs)
+    mends = mends_of_options(chosen, variant, mend)
+    if profile is not None:
+        given.setdefault("profile", profile)
+    differing: tuple[str, ...] = ()
+    if best:
+        with open_for_read(database) as connection:
+            configuration = best_configuration(connection, chosen, given)
+            names = (*PROBLEM_NAMES, *QUESTION)
+            differing = differing_columns(connection, chosen, given, names)
+    else:
+        given, _ = with_stored_shape(database, chosen, given, catalog)
+        configuration = given
+    defined = definitions_of(database, configuration, catalog)
+    profiled = profiled_catalog(database, chosen, profile, defined)
+    # stored constants that equal the defaults are defaults: only what the user gives is certain
+    shown = show_configuration(chosen, relation, configuration, mends, profiled, given)
+    return replace(explain(shown, profiled, given), differing=differing)
+
+
+def explain(shown: Shown, catalog: Catalog, given: Collection[str] | None = None) -> Explanation:
+    """Return the explanation of a configuration's step.
+
+    Constants in `given` are known and have no range; by default all that were given.
     """
     estimator = shown.estimator
     require_formulas(estimator)

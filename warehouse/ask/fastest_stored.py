@@ -13,7 +13,7 @@ from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import read_values
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -28,10 +28,7 @@ def best_configuration(
 ) -> dict[str, str]:
     """Return the fastest stored layout that fits and has the given values, every input as text.
 
-    Parameters
-    ----------
-    problem_id
-        Only layouts of this problem.
+    With a `problem_id`, only layouts of this problem count.
     """
     relation = estimator.relations[0]
     view = f"current_{relation.name}"
@@ -41,47 +38,33 @@ def best_configuration(
     if problem_id is not None:
         where = f"{where} and problem_id = {problem_id:d}"
     names = [name for name in input_names(estimator, relation) if name in types]
-    query = _fastest_query(estimator, view, names, types, where)
+    memory = " + ".join(quoted(part) for part in estimator.memory_parts) or "null"
+    # layout_order names the same layout among equals as `rank`
+    order = {name: quoted(name) if name in types else "null" for name in LAYOUT_COLUMNS}
+    order.update(step_seconds="step_seconds", memory_bytes=memory)
+    packed = ", ".join(f"{name} := {value}" for name, value in order.items())
+    query = f"""
+        select
+            {", ".join(map(quoted, names))},
+            {f"coalesce({memory} <= hbm_bytes, true)" if estimator.memory_parts else "true"} as fits
+        from {quoted(view)}
+        where {where}
+        order by fits desc, layout_order(struct_pack({packed}))
+        limit 1"""
     rows = connection.execute(query, list(values.values())).fetchall()
     if not rows:
         raise InputError(
             f"no stored configuration of {estimator.name} has these values",
             "store some with `warehouse sweep`, or leave --best out and give the layout",
         )
-    [found] = rows
-    if not found[-1]:
+    [(*texts, fits)] = rows
+    if not fits:
         raise InputError("no stored layout with these values fits in memory", "ask for more GPUs")
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in zip(names, found, strict=False)
+        for name, value in zip(names, texts, strict=True)
         if value is not None
     }
-
-
-def _fastest_query(
-    estimator: Estimator, view: str, names: Sequence[str], columns: Collection[str], where: str
-) -> str:
-    """Return the query of the first layout of a view in the order of ranks; those that fit first.
-
-    Parameters
-    ----------
-    names
-        Columns of the result; `fits` follows them.
-    columns
-        Those of the view.
-    where
-        Condition on the layouts.
-    """
-    memory = " + ".join(quoted(part) for part in estimator.memory_parts) or "null"
-    fits = f"coalesce({memory} <= hbm_bytes, true)" if estimator.memory_parts else "true"
-    # layout_order names the same layout among equals as `rank`
-    order = {name: quoted(name) if name in columns else "null" for name in LAYOUT_COLUMNS}
-    order.update(step_seconds="step_seconds", memory_bytes=memory)
-    packed = ", ".join(f"{name} := {value}" for name, value in order.items())
-    return (
-        f"select {', '.join(map(quoted, names))}, {fits} as fits from {quoted(view)} where {where}"
-        f" order by fits desc, layout_order(struct_pack({packed})) limit 1"
-    )
 
 
 def differing_columns(
@@ -99,8 +82,8 @@ def differing_columns(
         f"select {counts} from problem where {_where(values, types)} and problem_id in"
         f" (select problem_id from {CURRENT_CELL} where estimator = ?)"
     )
-    [found] = connection.execute(query, [*values.values(), estimator.name]).fetchall()
-    return tuple(name for name, number in zip(names, found, strict=True) if number > 1)
+    [numbers] = connection.execute(query, [*values.values(), estimator.name]).fetchall()
+    return tuple(name for name, number in zip(names, numbers, strict=True) if number > 1)
 
 
 def _types(connection: DuckDBPyConnection, table: str) -> dict[str, str]:

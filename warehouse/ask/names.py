@@ -31,12 +31,7 @@ def find_name(name: str, known: Collection[str], spellings: Mapping[str, str]) -
     """Return the known name that `name` means; None if there is none, or several.
 
     A name comes before an alias, and both before one that differs in capitals, spaces, hyphens and
-    underscores only.
-
-    Parameters
-    ----------
-    spellings
-        Alias -> name.
+    underscores only. `spellings` has alias -> name.
     """
     if name in known:
         return name

@@ -103,13 +103,7 @@ def configurations_of(
 def best_configurations(
     connection: DuckDBPyConnection, estimator: Estimator, filters: Filters
 ) -> tuple[Columns, int]:
-    """Return the fastest layout of each problem that passes `filters`, and how many have none.
-
-    Parameters
-    ----------
-    filters
-        As `rank.rank_layouts` takes them, with the variant.
-    """
+    """Return the fastest layout of each problem that passes `filters`, and how many have none."""
     filters = with_known_names(connection, {**filters, "estimator": estimator.name})
     stored = stored_problems(connection, filters)
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
@@ -126,9 +120,9 @@ def best_configurations(
             "`warehouse operations` with the options of one layout shows one that does not fit",
         )
     problems = {row["problem_id"]: row for row in rows_as_dicts(connection, "from problem")}
-    rows = [{**problems[each["problem_id"]], **each} for each in best]
+    rows = [{**problems[layout["problem_id"]], **layout} for layout in best]
     order = (*PROBLEM_NAMES, *estimator.problem_columns)
-    rows.sort(key=lambda found: [(found[name] is not None, found[name]) for name in order])
+    rows.sort(key=lambda row: [(row[name] is not None, row[name]) for name in order])
     names = (*estimator.problem_columns, *layout)
     num_without = len(stored) - len({row["problem_id"] for row in rows})
     return {name: _column(name, [row[name] for row in rows]) for name in names}, num_without
@@ -142,15 +136,16 @@ def break_down(
     relation = operations.relation
     size = len(next(iter(configurations.values())))
     rows = operations.expand({**configurations, "place": np.arange(size)})
-    place = rows.pop("place")
-    found = estimated(estimator, relation, rows, mends, relation.measures, catalog)
+    configuration = rows.pop("place")
+    results = estimated(estimator, relation, rows, mends, relation.measures, catalog)
     cells: dict[int, tuple[Cell, Columns]] = {}
-    for start, stop in _runs(place, size):
-        own, measured = (
+    edges = np.searchsorted(configuration, np.arange(size + 1)).tolist()
+    for start, stop in pairwise(edges):
+        inputs, outputs = (
             {name: column[start:stop] for name, column in columns.items()}
-            for columns in (rows, found)
+            for columns in (rows, results)
         )
-        for cell, columns in cells_of(estimator, relation, own, measured, mends):
+        for cell, columns in cells_of(estimator, relation, inputs, outputs, mends):
             cells.setdefault(cell.id, (cell, columns))
     return list(cells.values())
 
@@ -188,12 +183,6 @@ def store_breakdown(
     }
     study = Study(name, estimator.name, (mends,), (), definition, "", defined)
     return name, store_evaluated(connection, relation, cells, study)
-
-
-def _runs(place: Array, size: int) -> list[tuple[int, int]]:
-    """Return where the rows of each configuration begin and end."""
-    edges = np.searchsorted(place, np.arange(size + 1)).tolist()
-    return list(pairwise(edges))
 
 
 def _column(name: str, values: list[Any]) -> Array:

@@ -9,7 +9,7 @@ from warehouse.errors import InputError
 from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -37,12 +37,8 @@ def questioned_attributes(
 ) -> Iterator[str]:
     """Yield a line for each attribute that was given and is far from all known accelerators.
 
-    Parameters
-    ----------
-    values
-        The problem, resolved: base units.
-    given
-        Names of the columns that the user gave. Those that a user's own system states count too.
+    `values` are those of the problem in base units, `given` names the columns that the user gave.
+    The attributes that a user's own system states count too.
     """
     accelerator = values.get("accelerator")
     for name in dict.fromkeys((*given, *stated_of(catalog, accelerator))):
@@ -62,8 +58,8 @@ def questioned_attributes(
                 f"{in_words(name, known[least])} ({least}): {unit}"
             )
         base = base_of(catalog, str(accelerator))
-        own = known.get(str(base))
-        if name == _BOTH_WAYS and own is not None and abs(number / own - 2) < 0.01:
+        of_base = known.get(str(base))
+        if name == _BOTH_WAYS and of_base is not None and abs(number / of_base - 2) < 0.01:
             yield (
                 f"{said} is twice that of {base}: this column counts one "
                 "direction, data sheets the sum of both"
@@ -72,26 +68,23 @@ def questioned_attributes(
 
 def _known(catalog: Catalog, name: str) -> dict[str, float]:
     """Return the known values of an attribute by accelerator, those of products first."""
-    found: dict[str, float] = {}
-    own = catalog.tables.get(OWN_SYSTEM, {})
+    values: dict[str, float] = {}
+    own_systems = catalog.tables.get(OWN_SYSTEM, {})
     for table, column in (("accelerator", _TABLES[name]), ("system", name)):
         for accelerator, row in catalog.tables[table].items():
-            if accelerator not in own and (value := row.get(column)) is not None:
-                found.setdefault(accelerator, float(value))
-    return found
+            if accelerator not in own_systems and (value := row.get(column)) is not None:
+                values.setdefault(accelerator, float(value))
+    return values
 
 
-def check_prices(connection: DuckDBPyConnection, prices: Iterable[float]) -> None:
+def check_prices(connection: DuckDBPyConnection, prices: Sequence[float]) -> None:
     """Refuse prices of an hour that are more than `FAR` times the dearest published one."""
-    asked = list(prices)
-    if not asked:
-        return
     query = (
         "select on_demand_usd_per_gpu_hour, hardware, vendor from gpu_hour_price "
         "where on_demand_usd_per_gpu_hour is not null order by all desc limit 1"
     )
-    [(most, hardware, vendor)] = connection.execute(query).fetchall()
-    for price in asked:
+    [(most, hardware, vendor)] = connection.execute(query).fetchall() if prices else [(0, "", "")]
+    for price in prices:
         if price > FAR * most:
             raise InputError(
                 f"`--price` {price:g} is more than {FAR} times the dearest published price of an "
@@ -115,27 +108,32 @@ def check_electricity_price(connection: DuckDBPyConnection, price: float | None)
 
 
 def check_watts(connection: DuckDBPyConnection, watts: float | None) -> None:
-    """Refuse a power of a GPU that is far from all published ones."""
+    """Refuse a power of a GPU that is far from all published ones.
+
+    It may be `FAR` times the largest published power of a GPU with its server, and a tenth of the
+    least design power of an accelerator.
+    """
     if watts is None:
         return
     query = (
         "select {watts}, accelerator from accelerator where {watts} is not null "
         "order by {watts} {order}, accelerator limit 1"
     )
-    least, smallest = connection.execute(query.format(watts="tdp_watts", order="")).fetchall()[0]
-    most, largest = connection.execute(
+    [(least, smallest)] = connection.execute(query.format(watts="tdp_watts", order="")).fetchall()
+    [(most, largest)] = connection.execute(
         query.format(watts="server_watts_per_gpu", order="desc")
-    ).fetchall()[0]
-    hint = "watts of one GPU with its share of the server: 1200 for 1.2 kW"
+    ).fetchall()
+    far = ""
     if watts < least / FAR:
-        raise InputError(
-            f"`--watts` {watts:g} is less than a tenth of the smallest published power of an "
-            f"accelerator, {least:,.0f} watts ({smallest})",
-            hint,
+        far = (
+            "less than a tenth of the smallest published power of an accelerator, "
+            f"{least:,.0f} watts ({smallest})"
         )
-    if watts > FAR * most:
-        raise InputError(
-            f"`--watts` {watts:g} is more than {FAR} times the largest published power of a GPU "
-            f"with its server, {most:,.0f} watts ({largest})",
-            hint,
+    elif watts > FAR * most:
+        far = (
+            f"more than {FAR} times the largest published power of a GPU with its server, "
+            f"{most:,.0f} watts ({largest})"
         )
+    if far:
+        hint = "watts of one GPU with its share of the server: 1200 for 1.2 kW"
+        raise InputError(f"`--watts` {watts:g} is {far}", hint)

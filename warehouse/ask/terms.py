@@ -67,14 +67,8 @@ def term(
     """Return the number that a text is, or that a reference table has under this name.
 
     A name is found in any spelling and by its aliases; parentheses may be left out if one row
-    remains.
-
-    Parameters
-    ----------
-    limits
-        SQL condition on `$value` that a number must meet.
-    hint
-        The unit, for a number that does not meet it.
+    remains. A number must meet `limits`, a SQL condition on `$value`; if not, `hint` names the
+    unit.
     """
     value = read_number(text)
     if value is None:
@@ -123,10 +117,7 @@ def _short_names(names: Collection[str]) -> dict[str, str]:
 def grids_in_words(grids: Iterable[tuple[object, object, object]]) -> list[str]:
     """Return the kind and the year of the carbon of each grid, and whether they differ.
 
-    Parameters
-    ----------
-    grids
-        Name, kind and year of rows of table ``grid_carbon``.
+    Each grid has a name, a kind and a year, as a row of table ``grid_carbon``.
     """
     rows = list(grids)
     words = [f"{grid}: {kind}, {year or 'no year given'}" for grid, kind, year in rows]
@@ -139,10 +130,7 @@ def grids_in_words(grids: Iterable[tuple[object, object, object]]) -> list[str]:
 def price_vendors(lines: Iterable[Mapping[str, Any]]) -> str:
     """Return the vendors behind each rent of one accelerator; empty if they are the same for all.
 
-    Parameters
-    ----------
-    lines
-        Rows with `basis`, `year` and `quote_vendors`; of a basis the last year counts.
+    Each line has `basis`, `year` and `quote_vendors`; of a basis the last year counts.
     """
     rented = [line for line in lines if line["quote_vendors"] is not None]
     last = {line["basis"]: line for line in sorted(rented, key=lambda line: int(line["year"]))}

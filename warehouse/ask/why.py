@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from estimators import registry
 from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
-from warehouse.ask.defaults import sold_domain
+from warehouse.ask.defaults import (
+    definitions_of,
+    sold_domain,
+    with_model_hint,
+    with_stored_shape,
+)
 from warehouse.errors import require_capability
 from warehouse.evaluate.inputs import resolve_rows
-from warehouse.evaluate.one import Shown, read_values, show_configuration
+from warehouse.evaluate.one import Shown, read_pairs, read_values, show_configuration
+from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
+from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from estimators.contract import Estimator, Relation
 
 FOLLOWING = ("data_parallel", "num_gpus")
@@ -43,23 +53,18 @@ class LayoutQuery:
 
     Attributes
     ----------
-    given
-        Inputs as texts, defaults included.
     problem
-        The problem's values on one GPU with one sequence; empty where they are refused.
+        The problem's values on one GPU with one sequence; empty if they are refused.
     num_gpus
-        None where it was not given: the product of the degrees.
+        None if it was not given: the product of the degrees.
     batch
-        Sequences of a step; None where the number of microbatches or the estimator sets it.
-    is_default_batch
-        Whether the batch is the estimator's default.
+        Sequences of a step; None if the number of microbatches or the estimator sets it.
     dataset_tokens
         Tokens of the run that the default batch follows from.
     is_default_tokens
         Whether these are `TOKENS_PER_PARAMETER` for each active parameter.
     multiple
-        Sequences that the layout takes at once, if the default batch was rounded to a multiple of
-        them; else None.
+        The batch is rounded to a multiple of this number; None if it needs no rounding.
     shape_from
         The stored study that the model's shape is taken from; empty: none.
     """
@@ -127,8 +132,6 @@ class Diagnosis:
         Layouts of the problem that a search finds, and those of them that fit.
     is_searched
         Whether the layout is one of them.
-    best
-        The fastest layout that fits; None if none fits.
     parts
         Parts of the step, the largest loss first.
     memory
@@ -165,15 +168,10 @@ def completed(
     catalog: Catalog,
     tokens: float | None = None,
 ) -> LayoutQuery:
-    """Return a layout with the batch and the NVLink domain of a plan, where they are not given.
+    """Return a layout with the batch and the NVLink domain of a plan if they are not given.
 
-    Parameters
-    ----------
-    given
-        Inputs as texts.
-    tokens
-        Tokens of the run, for the default batch; None: `TOKENS_PER_PARAMETER` for each active
-        parameter.
+    The default batch follows from the tokens of the run, by default `TOKENS_PER_PARAMETER` for each
+    active parameter.
     """
     relation = estimator.relations[0]
     texts = dict(given)
@@ -237,6 +235,45 @@ def _whole(value: Scalar) -> int | None:
     return None if value is None else int(value)
 
 
+def diagnose_pairs(
+    database: Path,
+    pairs: Sequence[str],
+    *,
+    estimator: str | None = None,
+    variant: str | None = None,
+    mend: str | None = None,
+    tokens: float | None = None,
+    profile: str | None = None,
+    catalog: Path | None = None,
+    on_evaluated: OnEvaluated | None = None,
+) -> tuple[LayoutQuery, Diagnosis]:
+    """Return the layout that texts such as ``num_gpus=64`` describe, completed, and its diagnosis.
+
+    Parameters
+    ----------
+    database
+        The file with the stored profiles; it may be missing.
+    tokens
+        Tokens of the run, for the default batch.
+    profile
+        The stored profile of a layout that names none.
+    catalog
+        A TOML file of models and systems.
+    """
+    chosen = registry.get(estimator or registry.default("why"))
+    require_layouts(chosen)
+    given = read_pairs(chosen, chosen.relations[0], pairs)
+    mends = mends_of_options(chosen, variant, mend)
+    given, study = with_stored_shape(database, chosen, given, catalog)
+    defined = definitions_of(database, given, catalog)
+    profiled = profiled_catalog(database, chosen, profile, defined)
+    query = replace(completed(chosen, given, mends, profiled, tokens), shape_from=study)
+    try:
+        return query, diagnose(chosen, query.given, mends, profiled, on_evaluated)
+    except RefusedError as error:
+        raise with_model_hint(error, chosen, given) from None
+
+
 def diagnose(
     estimator: Estimator,
     given: Mapping[str, str],
@@ -246,10 +283,7 @@ def diagnose(
 ) -> Diagnosis:
     """Return the diagnosis of the layout that `given` describes, in texts.
 
-    Parameters
-    ----------
-    on_evaluated
-        Called with the number of evaluated layouts, and of all.
+    A layout that breaks a rule is diagnosed; an unknown or faulty input is refused.
     """
     require_layouts(estimator)
     relation = estimator.relations[0]

@@ -112,13 +112,13 @@ def cost(
     one has no price either. Runs on sequences of different lengths make separate lines. Tables show
     days, GPU-hours and dollars, 60 lines unless --top says otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost_terms import CostOptions, asked_costs, check_years
+    from warehouse.ask.cost import CostOptions, check_years, costs
     from warehouse.database.connection import open_for_read
 
     check_years(price or (), year, all_years=all_years)
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
-        table = asked_costs(connection, options, price or (), year, all_years=all_years)
+        table = costs(connection, options, price or (), year, all_years=all_years)
     _put(table, output, top)
 
 
@@ -149,12 +149,12 @@ def energy(
     MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON
     uses base units.
     """
-    from warehouse.ask.cost_terms import CostOptions, asked_energies
+    from warehouse.ask.cost import CostOptions, energies
     from warehouse.database.connection import open_for_read
 
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
-        table = asked_energies(connection, options, carbon or (), all_powers=all_powers)
+        table = energies(connection, options, carbon or (), all_powers=all_powers)
     _put(table, output, top)
 
 

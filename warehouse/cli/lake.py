@@ -13,7 +13,7 @@ import typer
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, whole_option
 from warehouse.errors import MAX_SHOWN
-from warehouse.lake.names import EngineName, Shard, read_shard
+from warehouse.lake.jobs import EngineName, Shard, read_shard
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def put_estimate_of_shards(
     UsageError
         If options contradict each other.
     """
-    from warehouse.lake.estimate import estimate_shard
+    from warehouse.lake.shard import estimate_shard
     from warehouse.show.units import sweep_time_in_words
 
     shard = _asked_shard(sharing, other_options)
@@ -200,7 +200,7 @@ def _run_one(study: Study, folder: Path, shard: Shard) -> None:
 def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
     from warehouse.lake.engines import engine, run_shards
     from warehouse.lake.shard import prepare_lake
-    from warehouse.sweep.cores import usable_cores
+    from warehouse.sweep.machine import usable_cores
 
     assert sharing.lake is not None
     assert sharing.engine is not None

@@ -218,14 +218,14 @@ def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     """Print the size of a sweep, then run it and show its progress."""
     from warehouse.cli.sweep import run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of
-    from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large
+    from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 
     if sweep.missing_rows < LEAST_ROWS:
         say(sweep.in_words())
     else:
-        cost = cost_of(sweep.plan, sweep.missing_rows)
+        cost = cost_of(sweep.cells, sweep.missing_rows)
         say(f"{sweep.in_words()}, {cost_in_words(cost)}")
         if not is_confirmed:
             refuse_too_large(sweep.study.name, sweep.missing_rows, cost.num_bytes, database)
     if sweep.is_needed(database):
-        say(summary(run_with_progress(database, sweep.study, asked=sweep.plan)))
+        say(summary(run_with_progress(database, sweep.study, cells=sweep.cells)))

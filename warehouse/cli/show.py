@@ -18,6 +18,8 @@ from warehouse.cli.options import (
     Relation,
 )
 from warehouse.cli.output import Output
+from warehouse.errors import UsageError
+from warehouse.show.formats import Format
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
@@ -80,7 +82,11 @@ def show(
     known = defined.added_to(packaged_catalog())
     known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
     if table is not None:
-        _refuse_relation(relation)
+        if relation is not None:
+            raise UsageError(
+                "`--relation` and `--table` exclude each other",
+                "leave --relation out: the table decides it",
+            )
         _put_table(chosen, table, pairs or [], mends, known, output)
         return
     grain = find_relation(chosen, relation)
@@ -91,7 +97,7 @@ def show(
     is_default = mending == Mending()
     published = _published(shown, given, known) if mends and is_default else None
     with output.opened():
-        _put_configuration(shown, published, output)
+        _put_configuration(shown, published, output.form)
 
 
 def _published(shown: Shown, given: Mapping[str, str], catalog: Catalog) -> Shown | None:
@@ -105,39 +111,29 @@ def _published(shown: Shown, given: Mapping[str, str], catalog: Catalog) -> Show
         return None
 
 
-def _put_configuration(shown: Shown, published: Shown | None, output: Output) -> None:
+def _put_configuration(shown: Shown, published: Shown | None, form: Format) -> None:
     """Print one configuration: a report, a JSON object, or a row for each column."""
     from warehouse.show.configuration import report
-    from warehouse.show.formats import Format
 
+    if form is Format.TABLE:
+        sys.stdout.write("\n".join(report(shown, published)) + "\n")
+        return
     inputs = {**shown.problem, **shown.layout}
-    if output.is_json:
+    if form is Format.JSON:
         document = {
             "estimator": shown.estimator.name,
             "relation": shown.relation.name,
-            "mends": [one for one in shown.estimator.mends if one in shown.mends],
+            "mends": [mend for mend in shown.estimator.mends if mend in shown.mends],
             "given": sorted(shown.given),
-            "inputs": {name: json_value(value) for name, value in inputs.items()},
-            "results": {name: json_value(value) for name, value in shown.results.items()},
+            "inputs": json_value(inputs),
+            "results": json_value(dict(shown.results)),
         }
         put_document(document, indent=2)
-    elif output.form is Format.TABLE:
-        sys.stdout.write("\n".join(report(shown, published)) + "\n")
-    else:
-        sources = {name: "given" if name in shown.given else "default" for name in inputs}
-        rows: list[Row] = [(name, value, sources[name]) for name, value in inputs.items()]
-        rows += [(name, value, "result") for name, value in shown.results.items()]
-        put(("column", "value", "source"), [rows], output.form)
-
-
-def _refuse_relation(relation: str | None) -> None:
-    from warehouse.errors import UsageError
-
-    if relation is not None:
-        raise UsageError(
-            "`--relation` and `--table` exclude each other",
-            "leave --relation out: the table decides it",
-        )
+        return
+    sources = {name: "given" if name in shown.given else "default" for name in inputs}
+    rows: list[Row] = [(name, value, sources[name]) for name, value in inputs.items()]
+    rows += [(name, value, "result") for name, value in shown.results.items()]
+    put(("column", "value", "source"), [rows], form)
 
 
 def _put_table(

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from warehouse.show.formats import Format
     from warehouse.studies.study import Study
-    from warehouse.sweep.planned import Asked, OnChecked
+    from warehouse.sweep.cells import OnChecked, StudyCells
     from warehouse.sweep.runner import OnProgress, SweepReport
 
 _SECONDS_OF_LINE = 60.0
@@ -83,7 +83,7 @@ def sweep(
     of the lake. `warehouse collect` takes finished cells into a database.
     """
     from warehouse.errors import UsageError
-    from warehouse.sweep.asked import asked_study
+    from warehouse.sweep.study import study_under_options
 
     if sharing.lake is None:
         needs_lake(sharing)
@@ -91,7 +91,7 @@ def sweep(
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
     is_as_recorded = mending.variant is None and mending.mend is None and profile is None
     loaded = study_of_lake(study, sharing) if is_as_recorded else None
-    loaded = loaded or asked_study(study, db, mending.variant, mending.mend, profile)
+    loaded = loaded or study_under_options(study, db, mending.variant, mending.mend, profile)
     others = {"--force": force, "--workers": workers is not None}
     if dry_run:
         with output.opened():
@@ -105,7 +105,7 @@ def sweep(
         return
     from warehouse.database.copies import back_up_before_sweep
     from warehouse.sweep.estimate import estimate
-    from warehouse.sweep.size_limits import LEAST_ROWS
+    from warehouse.sweep.sizes import LEAST_ROWS
 
     with working("counting cells and layouts"):
         found = estimate(loaded, db, force=force)
@@ -118,7 +118,7 @@ def sweep(
             copy = back_up_before_sweep(db)
         if copy is not None:
             say(f"{copy}: the database before the sweep")
-    report = run_with_progress(db, loaded, force=force, workers=workers, asked=found.asked)
+    report = run_with_progress(db, loaded, force=force, workers=workers, cells=found.cells)
     say(summary(report))
 
 
@@ -128,13 +128,13 @@ def run_with_progress(
     *,
     force: bool = False,
     workers: int | None = None,
-    asked: Asked | None = None,
+    cells: StudyCells | None = None,
 ) -> SweepReport:
     """Run a study and show its progress: as a bar on a terminal, as a line now and then elsewhere.
 
     Parameters
     ----------
-    asked
+    cells
         The cells of the study, where they are known.
     """
     from warehouse.sweep.runner import run_study
@@ -148,7 +148,7 @@ def run_with_progress(
                 workers=workers,
                 on_progress=on_progress,
                 on_checked=on_checked,
-                asked=asked,
+                cells=cells,
             )
     except KeyboardInterrupt:
         say(f"{study.name}: stopped; stored rows stay, the same command resumes")

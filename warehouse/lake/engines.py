@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from warehouse.errors import UsageError, WarehouseError
 from warehouse.lake.folder import Lake
-from warehouse.lake.jobs import LostWorkerError
-from warehouse.lake.names import EngineName, Shard
+from warehouse.lake.jobs import EngineName, LostWorkerError, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -34,7 +34,7 @@ from estimators.registry import get
 from warehouse.database.record_batches import schema_of
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.files import digest_of, flush_directory
-from warehouse.lake.names import read_shard
+from warehouse.lake.jobs import read_shard
 from warehouse.limits import shown
 from warehouse.processes import has_ended, own_mark
 from warehouse.studies.study import study_of_definition
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Cell, Estimator, Relation
-    from warehouse.lake.names import Shard
+    from warehouse.lake.jobs import Shard
     from warehouse.studies.study import Study
 
 FORMAT = "training-warehouse lake"

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.lake.jobs import Job
-    from warehouse.lake.names import Shard
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import Job, Shard, ShardReport
 
 
 class RayEngine:

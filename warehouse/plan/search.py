@@ -20,8 +20,7 @@ from warehouse.plan import queries
 from warehouse.show.formats import count
 from warehouse.show.units import in_words
 from warehouse.studies.study import Study
-from warehouse.sweep.planned import Plan
-from warehouse.sweep.planned import plan as plan_study
+from warehouse.sweep.cells import StudyCells, counted_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,14 +160,14 @@ class Sweep:
 
     Attributes
     ----------
-    plan
+    cells
         All of its cells, with their row counts.
     missing_cells, missing_rows
         Cells that are not stored, and the rows of these.
     """
 
     study: Study
-    plan: Plan
+    cells: StudyCells
     missing_cells: int
     missing_rows: int
 
@@ -177,7 +176,7 @@ class Sweep:
         """GPU count -> id of the problem."""
         return {
             int(cell.problem.values["num_gpus"] or 0): cell.problem.id
-            for cell, _ in self.plan.cells
+            for cell, _ in self.cells.counted
         }
 
     def is_needed(self, database: Path) -> bool:
@@ -187,7 +186,8 @@ class Sweep:
     def in_words(self) -> str:
         """Return the GPU counts and how much there is to evaluate, in a line for people."""
         gpus = ", ".join(f"{n:,}" for n in sorted(self.problems))
-        layouts, cells = count(self.plan.num_rows, "layout"), count(len(self.plan.cells), "cell")
+        size = self.cells.size()
+        layouts, cells = count(size.rows, "layout"), count(size.cells, "cell")
         rows = f"{count(self.missing_rows, 'row')} of {count(self.missing_cells, 'cell')}"
         missing = f"{rows} to evaluate and store" if self.missing_cells else _ALL_STORED
         return f"sweep {gpus} GPUs: {layouts} in {cells}; {missing}"
@@ -210,12 +210,12 @@ def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConn
     wanted = run.request.num_gpus
     if wanted is not None and not _has_layouts(run, wanted):
         raise _no_layout(run, wanted)
-    found = plan_study(study, packaged_catalog(), run.stored_profiles)
-    ids = [cell.id for cell, _ in found.cells]
+    cells = counted_cells(study, packaged_catalog(), run.stored_profiles)
+    ids = [cell.id for cell, _ in cells.counted]
     query = "select cell_id from cell where list_contains(?, cell_id)"
     stored = {row[0] for row in connection.execute(query, [ids]).fetchall()}
-    missing = [rows for cell, rows in found.cells if cell.id not in stored]
-    return Sweep(study, found, len(missing), sum(missing))
+    missing = [rows for cell, rows in cells.counted if cell.id not in stored]
+    return Sweep(study, cells, len(missing), sum(missing))
 
 
 _NAMED = 2

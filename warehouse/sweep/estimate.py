@@ -18,10 +18,9 @@ from warehouse.database.sink import stored_among
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.show.formats import count
 from warehouse.show.units import size_in_words, sweep_time_in_words
-from warehouse.sweep.planned import Asked, Plan, Size, Stream, planned
-from warehouse.sweep.rates import remembered_rate
+from warehouse.sweep.cells import StudyCells, StudySize, study_cells
 from warehouse.sweep.runner import rate_of_trial
-from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large
+from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large, remembered_rate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,15 +41,13 @@ class Estimate:
 
     Attributes
     ----------
-    asked
-        The cells of the study: all, or a stream with a sample of them.
     size
         Cells and rows of the whole study, and those that the sweep would evaluate and store.
     """
 
     study: str
-    asked: Asked
-    size: Size
+    cells: StudyCells
+    size: StudySize
 
     @property
     def missing_rows(self) -> int:
@@ -60,12 +57,12 @@ class Estimate:
     @property
     def is_sampled(self) -> bool:
         """Whether the figures are estimated from a sample of the combinations."""
-        return isinstance(self.asked, Stream)
+        return self.cells.is_sampled
 
     @cached_property
     def cost(self) -> Cost:
         """Seconds and bytes, as `cost_of`: the first use may take a second."""
-        return cost_of(self.asked.counted, self.missing_rows)
+        return cost_of(self.cells, self.missing_rows)
 
     @property
     def seconds(self) -> float:
@@ -122,20 +119,20 @@ def estimate(study: Study, database: Path, *, force: bool = False) -> Estimate:
     DatabaseError
         If the database cannot be read.
     """
-    asked = planned(study, packaged_catalog(), lambda: load_profiles(database))
-    ids = [cell.id for cell, _ in asked.counted.cells]
-    return Estimate(study.name, asked, asked.size({} if force else _stored_among(database, ids)))
+    cells = study_cells(study, packaged_catalog(), lambda: load_profiles(database))
+    ids = [cell.id for cell, _ in cells.counted]
+    return Estimate(study.name, cells, cells.size({} if force else _stored_among(database, ids)))
 
 
-def cost_of(counted: Plan, rows: int) -> Cost:
-    """Return seconds and bytes of evaluating and storing some rows of a plan.
+def cost_of(cells: StudyCells, rows: int) -> Cost:
+    """Return seconds and bytes of evaluating and storing some rows of a study.
 
     The rate is that of the estimator's last long sweep on this machine; without one, that of a
     trial of some cells.
     """
     if not rows:
         return Cost(0.0, 0.0)
-    rate = remembered_rate(counted.estimator.name) or rate_of_trial(counted)
+    rate = remembered_rate(cells.estimator.name) or rate_of_trial(cells)
     return Cost(rows / rate.rows_per_second, rows * rate.bytes_per_row)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warehouse.studies.study import Study
 
 
-def asked_study(
+def study_under_options(
     study: str | Path | Mapping[str, Any],
     database: Path,
     variant: str | None = None,
