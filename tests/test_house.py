@@ -20,6 +20,7 @@ ROOMS = (
         "errors",
         "limits",
         "numbers",
+        "options",
         "processes",
         "files",
         "settings",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import TYPE_CHECKING
 
 from estimators.contract import Refusal, RefusedError, Scalar
@@ -109,6 +110,12 @@ class Number:
         self.whole = whole
         self.is_usage = whole if is_usage is None else is_usage
         self.__name__ = "number"  # typer asks a parser for it
+
+    def named(self, option: str) -> Number:
+        """Return the same reader for an option of another name."""
+        number = copy(self)
+        number.option = option
+        return number
 
     def __call__(self, given: str | float) -> float:
         """Return the number in a text."""

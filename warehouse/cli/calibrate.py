@@ -11,16 +11,10 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_page, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Accelerator,
-    Database,
-    EstimatorName,
-    Name,
-    Replace,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Name, Replace
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
+from warehouse.options import Accelerator, EstimatorName
 from warehouse.show.formats import count
 from warehouse.show.page import Page, Section, table_of
 

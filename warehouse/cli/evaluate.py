@@ -12,14 +12,13 @@ from warehouse.cli import completion
 from warehouse.cli.common import say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
-    CatalogFile,
     Database,
     IntoDatabase,
     Mending,
-    Profile,
     Relation,
     WithInterval,
 )
+from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

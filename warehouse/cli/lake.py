@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, whole_option
+from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.errors import MAX_SHOWN
 from warehouse.lake.jobs import EngineName, Shard, read_shard
+from warehouse.options import whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

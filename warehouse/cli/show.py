@@ -9,16 +9,10 @@ import typer
 
 from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    CatalogFile,
-    Mending,
-    Profile,
-    ReadDatabase,
-    Relation,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase, Relation
 from warehouse.cli.output import Output
 from warehouse.errors import UsageError
+from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
 from warehouse.show.values import json_value
 

@@ -20,17 +20,10 @@ from warehouse.cli.lake import (
     study_of_lake,
     sweep_into_lake,
 )
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Database,
-    DryRun,
-    Mending,
-    Profile,
-    Yes,
-    whole_option,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Mending, Yes
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
+from warehouse.options import Profile, whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
