@@ -177,7 +177,7 @@ def operations(
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)

@@ -68,7 +68,7 @@ def show(
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.evaluate.profiles import load_profiles, with_profiles
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator)
     mends = mending.mends(chosen)

@@ -20,8 +20,7 @@ from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
 from warehouse.options import MAX_GPUS
-from warehouse.studies.definitions import Definitions
-from warehouse.studies.known import known_definitions
+from warehouse.studies.definitions import Definitions, known_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
