@@ -17,8 +17,8 @@ import pytest
 from estimators import registry
 from estimators.contract import variant_name
 from tests.shared import Command, Quickstart, call
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
-from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.cli.comparison import comparison as sections
 from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read

@@ -11,16 +11,10 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_page, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Accelerator,
-    Database,
-    EstimatorName,
-    Name,
-    Replace,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Name, Replace
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
+from warehouse.options import Accelerator, EstimatorName
 from warehouse.show.formats import count
 from warehouse.show.page import Page, Section, table_of
 
@@ -144,13 +138,13 @@ def calibrate(
     have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,
     num_gpus and message_bytes, both with seconds.
     """
-    from warehouse.calibrate.run import find_estimator
-    from warehouse.errors import UsageError
+    from warehouse.errors import UsageError, require_capability
 
     if replace and name is None:
         raise UsageError("`--replace` needs --name", "name the profile to replace")
     _refuse_mixed(reference, fitting, timed)
-    chosen = find_estimator(estimator)
+    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
+    require_capability(chosen, "constants", "has no constants to calibrate")
     run: Callable[[], Calibration | KernelCalibration]
     run = partial(_fitted, chosen, str(reference), fitting)
     if timed.kernels:
@@ -202,7 +196,7 @@ def _fitted(estimator: Estimator, reference: str, fitting: FitOptions) -> Calibr
     return run_calibration(
         *(reference, Path(reference)),
         estimator=estimator,
-        asked=[text.strip() for text in fitting.fit.split(",") if text.strip()],
+        constants=[text.strip() for text in fitting.fit.split(",") if text.strip()],
         conditions=fitting.rows or [],
         wide=fitting.beyond_range,
     )
@@ -224,11 +218,11 @@ def _stored(
 ) -> Calibration | KernelCalibration:
     """Calibrate and store; a name that cannot be used is refused before the fit."""
     from warehouse.calibrate.kernels import KernelCalibration
-    from warehouse.calibrate.store import refuse_name, store_calibration, store_kernels
+    from warehouse.calibrate.store import refuse_profile_name, store_calibration, store_kernels
     from warehouse.database.connection import writing
 
     with writing(db) as connection:
-        refuse_name(connection, name, replace=replace)
+        refuse_profile_name(connection, name, replace=replace)
         found = run()
         if isinstance(found, KernelCalibration):
             store_kernels(connection, name, found, replace=replace)
@@ -288,13 +282,14 @@ def _rounded(value: float) -> float:
 def _page_of_steps(found: Calibration, name: str | None) -> Page:
     from warehouse.calibrate.store import (
         constant_records,
-        error_records,
+        error_lines,
         other_records,
         row_records,
     )
 
     constants, others = constant_records(found), other_records(found)
-    errors, rows = error_records(found), row_records(found)
+    errors = error_lines(found.fit.errors, len(found.row_names))
+    rows = row_records(found)
     document = {
         "profile": name,
         "reference": found.reference,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warehouse.calibrate.references import MEASUREMENTS
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.cli.common import fetched
 from warehouse.database.sql_text import literal
 from warehouse.show.page import Section

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warehouse.cli.common import put_for_people, say, title_line
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Accelerator,
-    Carbon,
-    EstimatorName,
-    Model,
-    NumGpus,
-    PowerTerms,
-    Prices,
-    ReadDatabase,
-    SequenceLength,
-    StudyName,
-    Tokens,
-    Top,
-    Variant,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, Top
 from warehouse.cli.output import Output
-from warehouse.numbers import Number
+from warehouse.options import Carbon, CostOptions, PowerTerms, Prices, RunFilters, number_option
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
@@ -57,29 +41,6 @@ _NOT_SHOWN = frozenset(
 """Columns that a table leaves out."""
 
 
-@dataclass(frozen=True)
-class RunFilters:
-    """Which stored runs are priced."""
-
-    model: Model = None
-    accelerator: Accelerator = None
-    estimator: EstimatorName = None
-    variant: Variant = None
-    identity: Annotated[
-        int | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="Only the runs of this cell or problem.",
-            parser=Number("--id", whole=True),
-        ),
-    ] = None
-    num_gpus: NumGpus = None
-    seq_len: SequenceLength = None
-    tokens: Tokens = None
-    study: StudyName = None
-
-
 def cost(
     *,
     runs: RunFilters,
@@ -87,12 +48,13 @@ def cost(
     terms: PowerTerms,
     year: Annotated[
         int | None,
-        typer.Option(
+        number_option(
             "--year",
+            "Prices of this year.",
             metavar="YEAR",
-            help="Prices of this year.",
             show_default="the last",
-            parser=Number("--year", whole=True, least=1),
+            whole=True,
+            least=1,
         ),
     ] = None,
     all_years: Annotated[bool, typer.Option("--all-years", help="Prices of every year.")] = False,
@@ -113,7 +75,7 @@ def cost(
     one has no price either. Runs on sequences of different lengths make separate lines. Tables show
     days, GPU-hours and dollars, 60 lines unless --top says otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import CostOptions, check_years, costs
+    from warehouse.ask.cost import check_years, costs
     from warehouse.database.connection import open_for_read
 
     check_years(price or (), year, all_years=all_years)
@@ -150,7 +112,7 @@ def energy(
     MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON
     uses base units.
     """
-    from warehouse.ask.cost import CostOptions, energies
+    from warehouse.ask.cost import energies
     from warehouse.database.connection import open_for_read
 
     options = CostOptions(**vars(runs), **vars(terms))

@@ -8,16 +8,9 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_page, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Best,
-    CatalogFile,
-    EstimatorName,
-    Mending,
-    Profile,
-    ReadDatabase,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Best, Mending, ReadDatabase
 from warehouse.cli.output import Output
+from warehouse.options import CatalogFile, EstimatorName, Profile
 from warehouse.show.formats import Format
 from warehouse.show.page import Page, Section
 from warehouse.show.values import json_value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.options import text_option
+from warehouse.options import text_option
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:

@@ -10,16 +10,10 @@ import typer
 from estimators.columns import COLUMNS
 from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    CatalogFile,
-    Mending,
-    Profile,
-    ReadDatabase,
-    Relation,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase, Relation
 from warehouse.cli.output import Output
 from warehouse.errors import UsageError
+from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
 from warehouse.show.units import in_words
 from warehouse.show.values import json_value
@@ -83,7 +77,7 @@ def show(
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.evaluate.profiles import load_profiles, with_profiles
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator)
     mends = mending.mends(chosen)

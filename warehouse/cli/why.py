@@ -10,24 +10,22 @@ import typer
 from estimators import registry
 from warehouse.cli.common import put_page, say, title_line
 from warehouse.cli.display import shown_width
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
+from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase
+from warehouse.cli.output import Output
+from warehouse.cli.waiting import progress_line
+from warehouse.options import (
     Accelerator,
     CatalogFile,
     EstimatorName,
     Framework,
     GlobalBatchSize,
-    Mending,
     Model,
     NumGpus,
     Precision,
     Profile,
-    ReadDatabase,
     SequenceLength,
     Tokens,
 )
-from warehouse.cli.output import Output
-from warehouse.cli.waiting import progress_line
 from warehouse.show.formats import Format, count
 from warehouse.show.page import Page, Section
 from warehouse.show.values import Figure, json_value

@@ -22,7 +22,7 @@ import duckdb
 
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
-from warehouse.database.recast import TEXTS, excel_frame, readable, recast, recast_each
+from warehouse.database.recast import TEXTS, excel_frame, readable, recast
 from warehouse.database.sql_text import literal
 from warehouse.errors import InputError, UsageError, WarehouseError
 
@@ -109,21 +109,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Rows that were written to a file.
-
-    Attributes
-    ----------
-    rows
-        Their number.
-    changed
-        Columns that are written in another type -> that type.
-    texts
-        Places of the columns that may hold texts.
-    """
+    """Rows that were written to a file."""
 
     rows: int
-    changed: Mapping[str, str]
-    texts: Sequence[int]
+    changed: Mapping[str, str]  # columns that are written in another type -> that type
+    texts: Sequence[int]  # indices of the columns that may hold texts
 
 
 @contextmanager
@@ -137,8 +127,6 @@ def select(
 ) -> Iterator[Result]:
     """Run one SELECT in a sandbox and yield its result.
 
-    The time limit covers the time in DuckDB, and the time between reads of blocks on request.
-
     Parameters
     ----------
     bound_process
@@ -146,13 +134,8 @@ def select(
         the memory limit and 1 GiB. A query that ignores the interrupt ends the process a few
         seconds after its time limit, with the error's message and exit code.
     counts_printing
-        Count the time that the reader takes for each block, but the last: a terminal prints a
-        million rows in half a minute.
-
-    Raises
-    ------
-    InputError
-        If the text is not one SELECT, DuckDB refuses it, or a limit is reached.
+        Count not only the time in DuckDB, but also the time that the reader takes for each block
+        except the last: a terminal prints a million rows in half a minute.
     """
     limits = limits or Limits()
     bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
@@ -196,22 +179,20 @@ def copy_to(
 
     Raises
     ------
-    InputError
-        As `select`.
     duckdb.IOException
         If the file cannot be written.
     """
-    place = str(target.absolute())
-    with open_for_read(database) as connection, explained(database, limits, target=place):
-        connection.execute(f"set allowed_paths = [{literal(place)}]")
+    path = str(target.absolute())
+    with open_for_read(database) as connection, explained(database, limits, target=path):
+        connection.execute(f"set allowed_paths = [{literal(path)}]")
         statement = _locked(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
             relation = timed(lambda: connection.sql(statement))
             columns, types = relation.columns, relation.types
-            texts = [number for number, kind in enumerate(types) if kind.id in TEXTS]
+            texts = [index for index, kind in enumerate(types) if kind.id in TEXTS]
 
             def copied(query: str, changed: Mapping[str, str]) -> Copied:
-                copy = f"copy (from query({literal(query)})) to {literal(place)} ({options})"
+                copy = f"copy (from query({literal(query)})) to {literal(path)} ({options})"
                 [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
                 return Copied(int(rows), changed, texts)
 
@@ -224,24 +205,15 @@ def copy_to(
                     return False
                 return True
 
-            first = recast(statement, columns, types, casts[0])
-            if first == recast(statement, columns, types, casts[-1]):
-                return copied(*first)
             with suppress(duckdb.ConversionException):  # a number is too large
-                return copied(*first)
-            return copied(*recast_each(statement, columns, types, casts, holds))
+                return copied(*recast(statement, columns, types, casts))
+            return copied(*recast(statement, columns, types, casts, holds))
 
 
 def sheet_of(
     database: Path, sql: str, limits: Limits, most_rows: int
 ) -> tuple[polars.DataFrame, list[str]]:
-    """Return the first rows of one SELECT as a frame for Excel, and the columns that are texts.
-
-    Raises
-    ------
-    InputError
-        As `select`.
-    """
+    """Return the first rows of one SELECT as a frame for Excel, and the columns that are texts."""
     with open_for_read(database) as connection, explained(database, limits):
         statement = _locked(connection, sql)
         with _Stopwatch(connection, limits, bound_process=False) as timed:
@@ -252,15 +224,23 @@ def sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """Close files and the network to a connection; return `sql` if it is exactly one SELECT.
 
     All connections of this process to the same database lose them, until the last one is closed.
-
-    Raises
-    ------
-    InputError
-        If the text is not one SELECT.
     """
     for setting in _SANDBOX:
         connection.execute(setting)
-    return _only_statement(connection, sql)
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise InputError("the query is empty", _ONE_SELECT)
+    if len(statements) > 1:
+        raise InputError(f"the query has {len(statements)} statements", _ONE_SELECT)
+    kind = statements[0].type
+    if kind == duckdb.StatementType.MULTI:
+        raise InputError(
+            "PIVOT without `in (...)` runs two queries",
+            "name its columns, in a subquery: pivot (select ...) on x in (1, 2) using sum(y)",
+        )
+    if kind != duckdb.StatementType.SELECT:
+        raise InputError(f"the query is not a SELECT but: {kind.name}", _ONE_SELECT)
+    return str(statements[0].query)
 
 
 def _locked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
@@ -284,23 +264,6 @@ def _blocks(
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
 
 
-def _only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    statements = connection.extract_statements(sql)
-    if not statements:
-        raise InputError("the query is empty", _ONE_SELECT)
-    if len(statements) > 1:
-        raise InputError(f"the query has {len(statements)} statements", _ONE_SELECT)
-    kind = statements[0].type
-    if kind == duckdb.StatementType.MULTI:  # a PIVOT that first has to look for its columns
-        raise InputError(
-            "the query is a PIVOT that leaves its columns to be found",
-            "name them, in a subquery: pivot (select ...) on x in (1, 2) using sum(y)",
-        )
-    if kind != duckdb.StatementType.SELECT:
-        raise InputError(f"the query is not a SELECT but: {kind.name}", _ONE_SELECT)
-    return str(statements[0].query)
-
-
 class _Stopwatch:
     """Runs the parts of a query and interrupts them at the time limit.
 
@@ -322,9 +285,9 @@ class _Stopwatch:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
-    def __call__(self, piece: Callable[[], _Value]) -> _Value:
+    def __call__(self, run: Callable[[], _Value]) -> _Value:
         started = time.monotonic()
-        running = self._thread.submit(piece)
+        running = self._thread.submit(run)
         try:
             return running.result(max(self._seconds_left, 0.0))
         except TimeoutError:
@@ -385,16 +348,16 @@ def explained(database: Path, limits: Limits | None = None, target: str = "") ->
         raise InputError(str(error), _column_hint(str(error))) from None
 
 
-def _column_hint(said: str) -> str:
+def _column_hint(message: str) -> str:
     """Return a hint on an unknown column: similar columns, and where to look; else nothing."""
-    found = _NO_COLUMN.search(said)
-    if found is None:
+    match = _NO_COLUMN.search(message)
+    if match is None:
         return ""
     from estimators.columns import COLUMNS
     from estimators.columns.other_names import OTHER_NAMES
     from estimators.names import did_you_mean, joined_hint, nearest_columns
 
-    word = found[1]
+    word = match[1]
     where = "`warehouse schema VIEW` lists the columns of a view"
     has_other_name = any(word.lower() in names for names in OTHER_NAMES.values())
     if word in COLUMNS and not has_other_name:

@@ -80,13 +80,6 @@ def collect(database: Path, folder: Path) -> CollectReport:
     A cell whose files are not as its shard writes them is set aside: the next run of the shard
     evaluates it again. Unfinished files of ended processes are removed. Nothing else in the lake
     changes. A study of many cells is read as a stream.
-
-    Raises
-    ------
-    InputError
-        If the folder is no lake, has no study, or none that this package accepts.
-    DatabaseError
-        If the database cannot be opened for writing.
     """
     lake = Lake(folder)
     lake.check()

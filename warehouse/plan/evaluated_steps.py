@@ -12,6 +12,7 @@ from estimators.accelerators import product_of
 from estimators.divisors import divisors
 from estimators.interval import ENDS
 from estimators.kernels.products import kernels_of
+from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
@@ -21,7 +22,6 @@ from warehouse.calibrate.published import (
     published_steps,
     published_tables,
 )
-from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.measure.kinds import MEMORY_OF_KIND, memory_of_kind
@@ -61,7 +61,7 @@ def errors_of_steps(
     rows, every table that is not stored completely is evaluated; otherwise the note names it.
     """
     published = {
-        name: published_reference(name).frame.height
+        name: published_reference(name).height
         for name in published_tables()
         if name != MEASUREMENTS
     }

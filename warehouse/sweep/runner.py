@@ -124,7 +124,8 @@ def run_study(
 ) -> SweepReport:
     """Evaluate and store every cell of `study` that `database` does not have.
 
-    The speed of a long sweep is kept for the estimates of later sweeps.
+    Nothing is written if the study is refused. The speed of a long sweep is kept for the estimates
+    of later sweeps.
 
     Parameters
     ----------
@@ -132,21 +133,10 @@ def run_study(
         Also evaluate and replace stored cells.
     workers
         Processes that evaluate; 1 evaluates in this one. By default as `default_workers`.
-    on_progress
-        Called often, from the thread that reads the rows.
-    on_checked
-        Called often while a study of many combinations is checked, before the first write.
+    on_progress, on_checked
+        Called often while rows are stored, and before that while many combinations are checked.
     cells
         The cells of the study, where they are known.
-
-    Raises
-    ------
-    InputError
-        If the study is refused; nothing is written.
-    DatabaseError
-        If the database cannot be opened for writing.
-    WarehouseError
-        If a worker process ends unexpectedly. Its group of cells is not stored.
     """
     started = time.perf_counter()
     # Before the database is opened, so that a refused study leaves no trace.
@@ -210,15 +200,7 @@ def _all_stored(database: Path, cells: StudyCells) -> tuple[int, int] | None:
 
 
 class Missing:
-    """Iterates over the cells of a study that are not stored, and counts the others.
-
-    Attributes
-    ----------
-    seen
-        Ids of all cells so far.
-    cells_before, rows_before
-        Cells and rows that were stored before.
-    """
+    """Iterates over the cells of a study that are not stored, and counts the others."""
 
     def __init__(
         self, cells: StudyCells, sink: Sink, connection: DuckDBPyConnection, *, force: bool = False
