@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from estimators import registry
-from warehouse.numbers import Number
+from warehouse.limits import Number
 
 
 @dataclass(frozen=True)

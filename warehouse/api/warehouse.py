@@ -47,7 +47,7 @@ from warehouse.options import (
     given,
 )
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
-from warehouse.studies.known import every_definition
+from warehouse.studies.definitions import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.estimate import estimate
 from warehouse.sweep.runner import run_study
@@ -581,7 +581,7 @@ class Warehouse(QueriedFile):
             found = estimate(asked, self.path, force=force)
             if not allow_large:
                 found.refuse_too_large(self.path)
-            if found.missing_rows:
+            if found.size.missing_rows:
                 back_up_before_sweep(self.path)
             return run_study(self.path, asked, force=force, workers=workers, cells=found.cells)
 

@@ -79,7 +79,7 @@ def evaluate(
     """
     from estimators import registry
     from warehouse.evaluate.file import evaluate_file, find_relation
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator)
     defined = every_definition(db, catalog)

@@ -119,13 +119,7 @@ class SourceOptions:
     best: Best = False
 
     def settings(self) -> dict[str, str]:
-        """Return the columns given as KEY=VALUE, as texts.
-
-        Raises
-        ------
-        UsageError
-            If a text has another form, or a column is given twice.
-        """
+        """Return the columns given as KEY=VALUE, as texts."""
         from warehouse.errors import UsageError
 
         found: dict[str, str] = {}
@@ -177,7 +171,7 @@ def operations(
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)

@@ -14,7 +14,7 @@ import polars as pl
 
 from warehouse.plot import parts
 from warehouse.plot.theme import WIDTH, YELLOW
-from warehouse.show.configuration import STEP_PARTS
+from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

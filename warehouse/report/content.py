@@ -8,9 +8,9 @@ from estimators.columns import COLUMNS
 from warehouse.ask.terms import price_vendors
 from warehouse.plan import words
 from warehouse.plan.page import expert_rows
-from warehouse.show.configuration import STEP_PARTS
 from warehouse.show.page import table_of
 from warehouse.show.units import (
+    STEP_PARTS,
     for_people,
     in_words,
     informative_columns,

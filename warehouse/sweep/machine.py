@@ -82,11 +82,6 @@ def giving_back(connection: duckdb.DuckDBPyConnection, batches: Iterator[Batch])
 
     With a low limit all the time, DuckDB's threads would wait for one another. A low limit for a
     moment only frees blocks that are on disk, because DuckDB frees these first.
-
-    Parameters
-    ----------
-    connection
-        Stores the batches.
     """
     limit, threads = _limit(connection)
     kept = WORKING_BYTES + THREAD_BYTES * max(threads - 2, 0)

@@ -26,7 +26,6 @@ from warehouse.database.temporary import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.studies.definitions import Definitions
-from warehouse.studies.known import needed_definitions
 from warehouse.studies.stored import find_study, nearest_in_words
 from warehouse.studies.study import Study
 
@@ -143,7 +142,7 @@ def store_evaluated(
     if not cells:
         return 0
     names = {value for cell, _ in cells for value in cell.problem.values.values()}
-    used = needed_definitions(study.defined, names).as_data()
+    used = study.defined.needed_by(names).as_data()
     study = replace(study, definition={**study.definition, **used})
     sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
     ids, num_rows = IdSet(cell.id for cell, _ in sizes), sum(size for _, size in sizes)
@@ -213,13 +212,6 @@ def drop_study(database: Path, name: str) -> DropReport:
 
     Cells that no study needs any more, because it was edited or its estimator got another version,
     are removed as well. An unknown name is refused before anything is written.
-
-    Raises
-    ------
-    InputError
-        If there is no study of that name, or several, or if measurements need its rows.
-    DatabaseError
-        If there is no database.
     """
     refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size
