@@ -16,7 +16,8 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.columns.records import RECORD, REFERENCE
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
+from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError, Scalar
+from estimators.inputs import records
 from estimators.interval import ENDS, has_interval, interval
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.profiles import catalog_of, resolve
@@ -113,7 +114,6 @@ def _read(
 
 
 def _refuse_broken_texts(texts: Mapping[str, str]) -> None:
-    """Raise `RefusedError` for texts that UTF-8 cannot encode."""
     refusals = []
     for name, text in texts.items():
         try:
@@ -182,6 +182,12 @@ def taken(columns: Columns, rows: Array) -> Columns:
     if rows.dtype == bool and rows.all():
         return columns
     return {name: values[rows] for name, values in columns.items()}
+
+
+def scalars(columns: Columns, names: Iterable[str], row: int = 0) -> dict[str, Scalar]:
+    """Return a row as scalars of the same types as a search's: the problems are the same."""
+    values = {name: columns[name][row : row + 1] for name in names}
+    return records(values)[0] if values else {}  # an estimator may have no choices
 
 
 def _marked(is_good: Array, refusals: Iterable[Refusal]) -> Array:

@@ -76,7 +76,6 @@ class Profile:
         return replace(catalog, tables={**catalog.tables, _TABLE: {**table, **changed}})
 
     def _changes(self, key: str) -> dict[str, Scalar]:
-        """Return what changes in a row of the table."""
         changes: dict[str, Scalar] = {_TABLE: key, "constant_value": self.constants[key]}
         if key in self.ranges:
             lowest, highest = self.ranges[key]

@@ -114,7 +114,6 @@ def measure_runs(
 
 
 def _warn_of_milliseconds(file: str, rows: Sequence[Row], warn: Callable[[str], None]) -> None:
-    """Warn if every step is about a thousand times its estimate."""
     steps = [
         (row[SHOWN.index("measured_step_seconds")], row[SHOWN.index("step_seconds")])
         for row in rows

@@ -164,7 +164,6 @@ def read_measurements(
 
 
 def _without_profile(frame: pl.DataFrame) -> list[int]:
-    """Return the numbers of the rows that name no profile."""
     if PROFILE not in frame.columns:
         return list(range(frame.height))
     return stripped(frame[PROFILE]).is_null().arg_true().to_list()
@@ -274,7 +273,6 @@ def _unknown_kinds(frame: pl.DataFrame) -> list[Refusal]:
 
 
 def _missing_cells(frame: pl.DataFrame) -> list[Refusal]:
-    """Return a refusal for each empty cell that has no default."""
     return [
         Refusal(name, None, "is missing", hint, row)
         for name, hint in NEEDED.items()
@@ -372,7 +370,6 @@ def _records(
 
 
 def _problem_ids(resolved: Resolved) -> list[int]:
-    """Return the id of the problem of each row."""
     columns, names = resolved.columns, resolved.estimator.problem_columns
     return [Problem(values).id for values in records({name: columns[name] for name in names})]
 
