@@ -71,8 +71,8 @@ def swept(database: Path, name: str) -> dict[str, Any]:
     from warehouse.database import connection
     from warehouse.database.access import access_for, accessing
     from warehouse.database.snapshot import Snapshots
-    from warehouse.sweep.asked import asked_study
     from warehouse.sweep.runner import run_study
+    from warehouse.sweep.study import study_under_options
 
     made: list[Snapshots] = []
 
@@ -86,7 +86,7 @@ def swept(database: Path, name: str) -> dict[str, Any]:
     with writer, patch.object(connection, "Snapshots", Counted):
         with connection.open_for_read(database) as opened:
             [(before,)] = opened.execute("select count(*) from cell").fetchall()
-        study, started = asked_study(name, database), time.perf_counter()
+        study, started = study_under_options(name, database), time.perf_counter()
         report = run_study(database, study, on_progress=lambda _r, _a, cells, _c: done.add(cells))
     return {
         "seconds": time.perf_counter() - started,

@@ -97,11 +97,11 @@ def ingest(study: Study, database: Path) -> Measured:
 def _groups(study: Study) -> tuple[Any, Any, list[Any]]:
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.sink import commit_groups
-    from warehouse.sweep.planned import plan
+    from warehouse.sweep.cells import counted_cells
     from warehouse.sweep.runner import COMMIT_ROWS
 
-    asked = plan(study, packaged_catalog())
-    return asked.estimator, asked.catalog, list(commit_groups(asked.cells, COMMIT_ROWS))
+    cells = counted_cells(study, packaged_catalog())
+    return cells.estimator, cells.catalog, list(commit_groups(cells.counted, COMMIT_ROWS))
 
 
 def _by_relation(estimator: Any, groups: list[Any]) -> Iterator[tuple[Any, list[Any]]]:

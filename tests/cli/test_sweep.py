@@ -19,7 +19,7 @@ import pytest
 from tests.cli.planning import QUESTION
 from tests.shared import Command, Program, digest
 from warehouse.errors import DatabaseError
-from warehouse.sweep.size_limits import refuse_too_large
+from warehouse.sweep.sizes import refuse_too_large
 
 
 def num_rows(database: Path) -> int:
@@ -242,10 +242,10 @@ def sized(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
 
     def sized(rows: int, free: float) -> None:
         usage = shutil.disk_usage(Path.cwd())._replace(free=int(free))
-        monkeypatch.setattr("warehouse.sweep.size_limits.LEAST_ROWS", 1)
+        monkeypatch.setattr("warehouse.sweep.sizes.LEAST_ROWS", 1)
         monkeypatch.setattr("warehouse.sweep.estimate.LEAST_ROWS", 1)
-        monkeypatch.setattr("warehouse.sweep.size_limits.MOST_ROWS", rows)
-        monkeypatch.setattr("warehouse.sweep.size_limits.shutil.disk_usage", lambda _: usage)
+        monkeypatch.setattr("warehouse.sweep.sizes.MOST_ROWS", rows)
+        monkeypatch.setattr("warehouse.sweep.sizes.shutil.disk_usage", lambda _: usage)
 
     return sized
 

@@ -22,7 +22,7 @@ from warehouse.database.facts import ENTRIES, folder_of, read_facts
 from warehouse.measure import store
 from warehouse.measure.published import store_published
 from warehouse.measure.store import drop_measurements
-from warehouse.sweep import planned, record
+from warehouse.sweep import cells, record
 from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
 
@@ -154,7 +154,7 @@ def make_every_kind(place: Path) -> None:
     run_study(db[1], study(place, "swept", "[8, 16]"))
     run_study(db[1], study(place, "dropped", "[16, 32]"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planned, "MOST_LISTED", 1)
+        patch.setattr(cells, "MOST_COUNTED", 1)
         run_study(db[1], study(place, "streamed", "[16, 64]"))
         for module in (record, store):  # a file that is not shrunk has the same rows
             patch.setattr(module, "compact", lambda *_, **__: None)

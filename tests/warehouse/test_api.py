@@ -27,7 +27,7 @@ import pytest
 
 from tests.shared import Quickstart, call, digest
 from warehouse import Warehouse
-from warehouse.api import warehouse as module
+from warehouse.api import queries, warehouse
 from warehouse.errors import DatabaseError, InputError, UsageError
 
 FLAGSHIP: dict[str, Any] = {
@@ -95,8 +95,9 @@ def test_the_examples_of_the_methods_run(quickstart: Quickstart, tmp_path: Path)
         "Warehouse": Warehouse,
         "pl": pl,
     }
-    failed, tried = doctest.testmod(module, extraglobs=known)
-    assert (failed, tried > 30) == (0, True)
+    results = [doctest.testmod(module, extraglobs=known) for module in (queries, warehouse)]
+    assert [result.failed for result in results] == [0, 0]
+    assert sum(result.attempted for result in results) > 30
 
 
 def test_every_public_method_has_an_example_and_says_what_it_takes() -> None:
@@ -851,9 +852,9 @@ def test_a_plan_stores_the_layouts_that_it_misses(writer: Warehouse) -> None:
 def test_a_sweep_or_plan_that_is_too_large_is_refused_as_by_the_commands(
     writer: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in ("sweep.size_limits", "sweep.estimate", "plan.run"):
+    for place in ("sweep.sizes", "sweep.estimate", "plan.run"):
         monkeypatch.setattr(f"warehouse.{place}.LEAST_ROWS", 1)
-    monkeypatch.setattr("warehouse.sweep.size_limits.MOST_ROWS", 10)
+    monkeypatch.setattr("warehouse.sweep.sizes.MOST_ROWS", 10)
     asked: dict[str, Any] = {"model": "gpt3_1.3B", "accelerator": "H100", "num_gpus": 1}
     with writer:
         for store in (

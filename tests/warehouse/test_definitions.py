@@ -16,7 +16,7 @@ from warehouse.database.reference import read_table
 from warehouse.errors import InputError
 from warehouse.studies.definitions import OPTIONAL, load_definitions
 from warehouse.studies.study import Study, load_study
-from warehouse.sweep.planned import plan
+from warehouse.sweep.cells import counted_cells
 
 STUDY = """
 name = "own"
@@ -50,7 +50,7 @@ def refusal(load: Callable[..., Study]) -> Callable[[str], str]:
 
     def refusal(definitions: str) -> str:
         with pytest.raises(InputError) as caught:
-            plan(load(definitions), packaged_catalog())
+            counted_cells(load(definitions), packaged_catalog())
         assert str(caught.value).startswith("study.toml: ")
         return str(caught.value)
 
@@ -58,7 +58,7 @@ def refusal(load: Callable[..., Study]) -> Callable[[str], str]:
 
 
 def problem(study: Study) -> dict[str, Any]:
-    [(cell, _)] = plan(study, packaged_catalog()).cells
+    [(cell, _)] = counted_cells(study, packaged_catalog()).counted
     return dict(cell.problem.values)
 
 
@@ -146,10 +146,10 @@ def test_the_definition_of_a_study_has_its_own_definitions_only(
 
 def test_one_name_with_other_numbers_is_another_problem(load: Callable[..., Study]) -> None:
     cells = [
-        plan(
+        counted_cells(
             load(f'[systems.mine]\nbased_on = "H200"\nhbm_bytes = {size}\n', accelerator="mine"),
             packaged_catalog(),
-        ).cells
+        ).counted
         for size in ("2e11", "3e11")
     ]
     assert cells[0][0][0].problem.id != cells[1][0][0].problem.id

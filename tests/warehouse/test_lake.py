@@ -29,19 +29,19 @@ from warehouse.lake import engines, shard
 from warehouse.lake.collect import collect
 from warehouse.lake.engines import engine, run_shards
 from warehouse.lake.folder import Lake, _checksum, complete_or_absent
-from warehouse.lake.jobs import Job, LostWorkerError
-from warehouse.lake.names import EngineName, Shard, read_shard
-from warehouse.lake.shard import own_cells, prepare_lake, run_shard
+from warehouse.lake.jobs import EngineName, Job, LostWorkerError, Shard, read_shard
+from warehouse.lake.parts import cells_of_shard
+from warehouse.lake.shard import prepare_lake, run_shard
 from warehouse.processes import own_mark
 from warehouse.studies.study import study_of_definition
-from warehouse.sweep import planned
-from warehouse.sweep.planned import plan
+from warehouse.sweep import cells as study_cells
+from warehouse.sweep.cells import counted_cells
 from warehouse.sweep.runner import run_study
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import ShardReport
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def a_cell(lake: Path) -> tuple[int, Path]:
 def shard_of(lake: Path, cell: int) -> Shard:
     """Return which of the two shards of the lake's study has a cell."""
     asked = Lake(lake).study("small")
-    first = {own.id for own in own_cells(asked, packaged_catalog(), Shard(1, 2))}
+    first = {own.id for own in cells_of_shard(asked, packaged_catalog(), Shard(1, 2))}
     return Shard(1 if cell in first else 2, 2)
 
 
@@ -91,10 +91,10 @@ def shard_of(lake: Path, cell: int) -> Shard:
 
 def test_every_cell_is_dealt_to_one_shard(tmp_path: Path) -> None:
     asked, catalog = study(tmp_path), packaged_catalog()
-    dealt = [[cell.id for cell in own_cells(asked, catalog, Shard(n, 3))] for n in (1, 2, 3)]
+    dealt = [[cell.id for cell in cells_of_shard(asked, catalog, Shard(n, 3))] for n in (1, 2, 3)]
     assert all(dealt)
     assert sorted(itertools.chain(*dealt)) == sorted(
-        cell.id for cell, _ in plan(asked, catalog).cells
+        cell.id for cell, _ in counted_cells(asked, catalog).counted
     )
 
 
@@ -344,7 +344,7 @@ def test_a_lake_of_another_division_is_completed(
 ) -> None:
     asked, place = study(tmp_path), tmp_path / "lake"
     lake, catalog, whole = prepare_lake(place, asked), packaged_catalog(), len(swept["cell"])
-    of_ids = [cell for cell, _ in plan(asked, catalog).cells if cell.id % 3 == 0]
+    of_ids = [cell for cell, _ in counted_cells(asked, catalog).counted if cell.id % 3 == 0]
     for cell in of_ids:  # as shards were divided by content ids
         shard._write_cell(lake, get(asked.estimator), cell, catalog)
     reports = [run_shard(place, asked.name, Shard(number, 2)) for number in (1, 2)]
@@ -476,7 +476,7 @@ def test_a_lake_is_collected_chunk_by_chunk(
     cell, _ = a_cell(lake)
     missing = (lake / "cells" / f"{cell}.json").rename(lake / "away")
     if is_a_stream:
-        monkeypatch.setattr(planned, "MOST_LISTED", 0)
+        monkeypatch.setattr(study_cells, "MOST_COUNTED", 0)
     report = collect(database, lake).studies[0]
     assert (report.cells, report.missing) == (len(swept["cell"]) - 1, {shard_of(lake, cell): 1})
     missing = missing.rename(lake / "cells" / f"{cell}.json")
@@ -520,7 +520,9 @@ def test_a_full_disk_leaves_no_half_of_a_cell(
     assert not list(place.rglob("*.partial"))
     cells = finished(place)
     assert cells
-    sized = [sized for sized in plan(asked, packaged_catalog()).cells if sized[0].id in cells]
+    sized = [
+        sized for sized in counted_cells(asked, packaged_catalog()).counted if sized[0].id in cells
+    ]
     relation = get("roofline").relations[0]
     assert [Lake(place).fault_of(relation, *one) for one in sized] == [None] * len(cells)
 

@@ -18,7 +18,7 @@ from warehouse.database.leading import LeadingTimes, front
 from warehouse.database.record_batches import searched
 from warehouse.database.tables import TOP
 from warehouse.studies.study import load_study
-from warehouse.sweep.planned import plan
+from warehouse.sweep.cells import counted_cells
 from warehouse.sweep.runner import run_study
 
 
@@ -101,8 +101,8 @@ def test_memory_in_the_evaluation_is_that_of_the_view(
     """Bit by bit: otherwise another row of the same time could lead."""
     asked = study(tmp_path, num_gpus="[8]", estimator=estimator, accelerator="A100 SXM 80GB")
     relation = get(estimator).relations[0]
-    planned = plan(asked, packaged_catalog())
-    cells = [cell for cell, _ in planned.cells]
+    planned = counted_cells(asked, packaged_catalog())
+    cells = [cell for cell, _ in planned.counted]
     evaluated = []
     for _, size, fill in searched(planned.estimator, relation, cells, planned.catalog):
         out = {name: np.empty(size) for name in ("step_seconds", "memory_bytes")}

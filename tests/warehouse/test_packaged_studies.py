@@ -11,7 +11,7 @@ import pytest
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.resources import reference_directory, studies_directory
 from warehouse.studies.study import load_study
-from warehouse.sweep.planned import plan
+from warehouse.sweep.cells import counted_cells
 
 
 def packaged_studies() -> list[Path]:
@@ -78,4 +78,4 @@ def test_a_study_has_the_configurations_that_its_description_says(name: str) -> 
     study = load_study(studies_directory() / f"{name}.toml")
     said = re.search(r"([\d,]+) configurations", study.definition["description"])
     assert said is not None
-    assert plan(study, packaged_catalog()).num_rows == int(said[1].replace(",", ""))
+    assert counted_cells(study, packaged_catalog()).size().rows == int(said[1].replace(",", ""))

@@ -32,14 +32,14 @@ from tests.warehouse.facts_cases import (
 from tests.warehouse.test_drop import study
 from tests.warehouse.test_old_schemas import OLD, WITH_LEADING_ROWS, made
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.deep_check import Damage, deep_check
 from warehouse.database.facts import ENTRIES, folder_of, read_facts
+from warehouse.database.failures import Damage, deep_check
 from warehouse.database.sql_text import quoted
 from warehouse.database.views import Check
 from warehouse.errors import CheckError, DatabaseError, LockedError
 from warehouse.rebuild import rebuild as rebuilding
 from warehouse.rebuild.rebuild import rebuild
-from warehouse.sweep import planned
+from warehouse.sweep import cells
 from warehouse.sweep.runner import run_study
 
 
@@ -96,7 +96,7 @@ def names(database: Path) -> list[str]:
 def test_every_fact_comes_back_to_the_last_bit_where_the_file_is_gone(
     every_kind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planned, "MOST_LISTED", 3)
+    monkeypatch.setattr(cells, "MOST_COUNTED", 3)
     database = copied(every_kind, tmp_path / "warehouse.duckdb")
     before, folder = content(database), (folder_of(database) / ENTRIES).read_bytes()
     database.unlink()

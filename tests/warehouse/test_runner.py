@@ -25,7 +25,7 @@ from warehouse.database.connection import open_for_write
 from warehouse.errors import DatabaseError, InputError
 from warehouse.studies.study import Study, load_study, read_study
 from warehouse.sweep import runner
-from warehouse.sweep.planned import Asked, planned
+from warehouse.sweep.cells import StudyCells, study_cells
 from warehouse.sweep.progress import Progress, ProgressFile, progress_path, read_progress
 from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
@@ -105,13 +105,13 @@ def test_planning_is_part_of_the_time_of_a_sweep(
 ) -> None:
     now = 0.0
 
-    def slow(*arguments: Any) -> Asked:
+    def slow(*arguments: Any) -> StudyCells:
         nonlocal now
         now += 500
-        return planned(*arguments)
+        return study_cells(*arguments)
 
     asked = study(tmp_path, num_gpus="[8]")
-    monkeypatch.setattr(runner, "planned", slow)
+    monkeypatch.setattr(runner, "study_cells", slow)
     monkeypatch.setattr(runner, "time", SimpleNamespace(perf_counter=lambda: now))
     report = run_study(database, asked)
     assert report.seconds == 500

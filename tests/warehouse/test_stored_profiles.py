@@ -17,7 +17,6 @@ from estimators.contract import RefusedError
 from estimators.interval import place_of
 from estimators.training_step.inputs import CONSTANTS
 from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
-from warehouse.calibrate.fit import errors_of
 from warehouse.calibrate.run import Calibration, run_calibration
 from warehouse.calibrate.store import store_calibration
 from warehouse.database.connection import open_for_write
@@ -126,7 +125,7 @@ def records(connection: duckdb.DuckDBPyConnection, table: str) -> list[dict[str,
 @pytest.fixture(scope="module")
 def small() -> Calibration:
     name = "published_megatron_scaling"
-    return run_calibration(name, Path(name), asked=["product_rate_factor"])
+    return run_calibration(name, Path(name), constants=["product_rate_factor"])
 
 
 def test_the_stored_constants_are_the_fitted_ones(
@@ -138,17 +137,19 @@ def test_the_stored_constants_are_the_fitted_ones(
     constants = records(connection, "calibration")
     rows = records(connection, "calibration_row")
     [constant] = constants
-    worth = errors_of(small.fit.left_out, small.fit.published)
+    worth = small.fit.errors["left_out"]
     assert constant["constant"] == "product_rate_factor"
     assert constant["num_rows"] == 10
     assert constant["default_constant_value"] == 1.0
     assert constant["fitted_constant_value"] == small.fit.values[0]
-    assert constant["left_out_mean_absolute_relative_error"] == worth.mean
+    assert constant["left_out_mean_absolute_relative_error"] == worth.mean_absolute_relative_error
     assert constant["left_out_bias"] == worth.bias
     assert None not in constant.values()
     assert [row["published_row"] for row in rows] == list(small.row_names)
-    assert [row["left_out_step_seconds"] for row in rows] == small.fit.left_out.tolist()
-    error = small.fit.untuned / small.fit.published - 1
+    assert [row["left_out_step_seconds"] for row in rows] == small.fit.estimates[
+        "left_out"
+    ].tolist()
+    error = small.fit.estimates["untuned"] / small.fit.published - 1
     assert [row["untuned_relative_error"] for row in rows] == error.tolist()
     assert not any(None in row.values() for row in rows)
 
@@ -184,7 +185,7 @@ from warehouse.calibrate.run import run_calibration
 from warehouse.database.connection import open_for_write
 
 name = "published_megatron_scaling"
-found = run_calibration(name, Path(name), asked=["product_rate_factor"])
+found = run_calibration(name, Path(name), constants=["product_rate_factor"])
 with open_for_write(Path(sys.argv[1])) as connection:
     registered, seen = store.registered, []
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from warehouse.studies.study import load_study
-from warehouse.sweep import memory, runner
+from warehouse.sweep import machine, runner
 
 IN_USE = "select sum(memory_usage_bytes)::bigint from duckdb_memory()"
 
@@ -33,7 +33,7 @@ def test_the_limit_is_lowered_and_never_raised(
         connection.execute(f"set threads = {threads}")
         limit = "select current_setting('memory_limit')"
         found = connection.execute(limit).fetchone()
-        memory.bound_memory(connection)
+        machine.bound_memory(connection)
         assert connection.execute(limit).fetchone() == (found if after is None else (after,))
 
 
@@ -43,11 +43,11 @@ def test_a_sweep_stores_its_rows_in_little_memory(
     limits: list[str] = []
 
     def bounded(connection: duckdb.DuckDBPyConnection) -> None:
-        memory.bound_memory(connection)
+        machine.bound_memory(connection)
         limits.extend(connection.execute("select current_setting('memory_limit')").fetchall()[0])
 
-    monkeypatch.setattr(memory, "MOST_BYTES", 64_000_000)
-    monkeypatch.setattr(memory, "THREAD_BYTES", 0)
+    monkeypatch.setattr(machine, "MOST_BYTES", 64_000_000)
+    monkeypatch.setattr(machine, "THREAD_BYTES", 0)
     monkeypatch.setattr(runner, "bound_memory", bounded)
     file = tmp_path / "small.toml"
     file.write_text(
@@ -63,9 +63,9 @@ def test_written_blocks_are_given_back_while_rows_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 40 MB that one statement stores a part is in memory, and the limit stays."""
-    monkeypatch.setattr(memory, "WORKING_BYTES", 5_000_000)
-    monkeypatch.setattr(memory, "BATCHES_BETWEEN", 8)
-    monkeypatch.setattr(memory, "THREAD_BYTES", 0)
+    monkeypatch.setattr(machine, "WORKING_BYTES", 5_000_000)
+    monkeypatch.setattr(machine, "BATCHES_BETWEEN", 8)
+    monkeypatch.setattr(machine, "THREAD_BYTES", 0)
     values = np.random.default_rng(1).random(122_880)
     batch = pa.record_batch({"a": values})
     in_use: list[int] = []
@@ -78,7 +78,7 @@ def test_written_blocks_are_given_back_while_rows_are_stored(
     with duckdb.connect(tmp_path / "some.duckdb", config={"threads": 1}) as connection:
         connection.execute("set memory_limit = '100MB'")
         connection.execute("create table stored_rows (a double using compression uncompressed)")
-        for given in (memory.giving_back, lambda _connection, rows: rows):
+        for given in (machine.giving_back, lambda _connection, rows: rows):
             in_use.clear()
             other = connection.cursor()
             rows = given(connection, batches())
@@ -86,7 +86,7 @@ def test_written_blocks_are_given_back_while_rows_are_stored(
             connection.register("incoming", reader)
             connection.execute("insert into stored_rows select * from incoming")
             connection.unregister("incoming")
-            if given is memory.giving_back:
+            if given is machine.giving_back:
                 assert max(in_use) < 20_000_000
             else:  # each batch has 1 MB
                 assert max(in_use) > 40_000_000
@@ -102,16 +102,16 @@ def test_a_lower_limit_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> No
 
     with duckdb.connect() as connection:
         connection.execute("set memory_limit = '100MB'")
-        monkeypatch.setattr(memory, "_set_limit", refuse)
-        assert list(memory.giving_back(connection, iter(range(20)))) == list(range(20))
+        monkeypatch.setattr(machine, "_set_limit", refuse)
+        assert list(machine.giving_back(connection, iter(range(20)))) == list(range(20))
 
 
 def test_the_limit_is_set_again_if_more_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "WORKING_BYTES", 1_000)
-    monkeypatch.setattr(memory, "BATCHES_BETWEEN", 8)
+    monkeypatch.setattr(machine, "WORKING_BYTES", 1_000)
+    monkeypatch.setattr(machine, "BATCHES_BETWEEN", 8)
     with duckdb.connect() as connection:
         connection.execute("set memory_limit = '200MB'")
         connection.execute("set temp_directory = ''")
         connection.execute("create table stored_rows as select range from range(1_000_000)")
-        assert list(memory.giving_back(connection, iter(range(8)))) == list(range(8))
+        assert list(machine.giving_back(connection, iter(range(8)))) == list(range(8))
         assert limit_of(connection) == pytest.approx(200_000_000, rel=0.01)

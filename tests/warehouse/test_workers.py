@@ -21,8 +21,8 @@ from warehouse.database.record_batches import BATCH_ROWS, record_batches, search
 from warehouse.database.resources import studies_directory
 from warehouse.errors import InputError, WarehouseError
 from warehouse.studies.study import Study, load_study
-from warehouse.sweep import cores, workers
-from warehouse.sweep.planned import plan
+from warehouse.sweep import machine, workers
+from warehouse.sweep.cells import counted_cells
 from warehouse.sweep.progress import progress_path, read_progress
 from warehouse.sweep.runner import run_study
 from warehouse.sweep.workers import Part, Workers
@@ -103,9 +103,9 @@ def test_batches_of_large_cells_are_those_of_one_process(
     asked = study(
         tmp_path, "training_step", variant="corrected", model="mixtral_8x7B", num_gpus="16384"
     )
-    planned = plan(asked, packaged_catalog())
-    relation = planned.estimator.relations[0]
-    group = planned.cells[:3]
+    cells_of_study = counted_cells(asked, packaged_catalog())
+    relation = cells_of_study.estimator.relations[0]
+    group = cells_of_study.counted[:3]
     cells = [cell for cell, _ in group]
     assert min(size for _, size in group) > BATCH_ROWS, "cells that several workers share"
     leading, expected_leading = LeadingRows(relation), LeadingRows(relation)
@@ -117,11 +117,11 @@ def test_batches_of_large_cells_are_those_of_one_process(
 
     expected = record_batches(
         relation,
-        searched(planned.estimator, relation, cells, planned.catalog),
+        searched(cells_of_study.estimator, relation, cells, cells_of_study.catalog),
         lambda _rows: None,
         expected_leading,
     )
-    with Workers(planned.estimator, planned.catalog, relation, 2) as evaluating:
+    with Workers(cells_of_study.estimator, cells_of_study.catalog, relation, 2) as evaluating:
         tasks = evaluating.add(group)
         assert tasks > len(group)
         kept = []
@@ -221,8 +221,8 @@ def test_no_worker_outlives_an_interrupted_sweep(
 
 def test_an_error_of_an_evaluation_comes_back_as_it_is() -> None:
     estimator = get("roofline")
-    asked = plan(load_study(studies_directory() / "gpt3_1T_1d.toml"), packaged_catalog())
-    cell = asked.cells[0][0]
+    asked = counted_cells(load_study(studies_directory() / "gpt3_1T_1d.toml"), packaged_catalog())
+    cell = asked.counted[0][0]
     relation = estimator.relations[0]
     parts = (Part(cell, 0, sys.maxsize),)
 
@@ -267,10 +267,10 @@ def test_cores_are_those_of_affinity_and_control_groups(
         (tmp_path / group / "cpu.max").write_text(limit + "\n")
     own = tmp_path / "cgroup"
     own.write_text("0::/a/b\n")
-    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
-    monkeypatch.setattr(cores, "_OWN_CGROUP", own)
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "_OWN_CGROUP", own)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(16)))
-    assert cores.usable_cores() == expected
+    assert machine.usable_cores() == expected
 
 
 @pytest.mark.parametrize(
@@ -280,5 +280,5 @@ def test_cores_are_those_of_affinity_and_control_groups(
 def test_workers_follow_cores_and_rows(
     monkeypatch: pytest.MonkeyPatch, usable: int, rows: int, expected: int
 ) -> None:
-    monkeypatch.setattr(cores, "usable_cores", lambda: usable)
-    assert cores.default_workers(rows) == expected
+    monkeypatch.setattr(machine, "usable_cores", lambda: usable)
+    assert machine.default_workers(rows) == expected

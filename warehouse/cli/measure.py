@@ -10,18 +10,10 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    CatalogFile,
-    Database,
-    Drop,
-    EstimatorName,
-    Name,
-    Profile,
-    Replace,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
+from warehouse.options import CatalogFile, EstimatorName, Profile
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:

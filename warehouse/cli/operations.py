@@ -10,20 +10,16 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Best,
+from warehouse.cli.options import DEFAULT_DATABASE, Best, Database, IntoDatabase, Mending
+from warehouse.cli.output import Output
+from warehouse.options import (
     CatalogFile,
-    Database,
     EstimatorName,
-    IntoDatabase,
-    Mending,
     ProblemFilters,
     given,
     text_option,
     whole_option,
 )
-from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -123,13 +119,7 @@ class SourceOptions:
     best: Best = False
 
     def settings(self) -> dict[str, str]:
-        """Return the columns given as KEY=VALUE, as texts.
-
-        Raises
-        ------
-        UsageError
-            If a text has another form, or a column is given twice.
-        """
+        """Return the columns given as KEY=VALUE, as texts."""
         from warehouse.errors import UsageError
 
         found: dict[str, str] = {}
@@ -181,7 +171,7 @@ def operations(
     from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)

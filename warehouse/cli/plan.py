@@ -3,122 +3,27 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from estimators import registry
 from warehouse.cli.common import put, put_page, say, title_line
 from warehouse.cli.display import refuse_choice
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Accelerator,
-    Carbon,
-    CatalogFile,
-    Database,
-    DryRun,
-    EstimatorName,
-    Framework,
-    GlobalBatchSize,
-    Model,
-    NumGpus,
-    NvlinkSize,
-    PowerTerms,
-    Precision,
-    Prices,
-    Profile,
-    SequenceLength,
-    Top,
-    Yes,
-    number_option,
-    text_option,
-    whole_option,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
 from warehouse.cli.output import Output
+from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from warehouse.plan.question import PlanOptions, TrainingRun
+    from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
 
-DEFAULT_ESTIMATOR = registry.default("plan")
-
-DEFAULT_MAX_GPUS = 16_384
 DEFAULT_TOP = 3
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of the run itself."""
-
-    tokens: Annotated[
-        float,
-        number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0),
-    ]
-    model: Model = None
-    accelerator: Accelerator = None
-    gpus: NumGpus = None
-    batch: GlobalBatchSize = None
-    seq_len: SequenceLength = None
-    framework: Framework = None
-    precision: Precision = None
-    nvlink_size: NvlinkSize = None
-    profile: Profile = None
-    catalog: CatalogFile = None
-    headroom_gb: Annotated[
-        float,
-        number_option(
-            "--headroom-gb", "Memory that a layout must leave free.", metavar="GB", least=0
-        ),
-    ] = 0.0
-
-
-@dataclass(frozen=True)
-class LimitOptions:
-    """Limits, which replace a GPU count."""
-
-    budget_usd: Annotated[
-        float | None,
-        number_option(
-            "--budget-usd", "Limit in dollars, instead of a GPU count.", metavar="USD", above=0
-        ),
-    ] = None
-    days: Annotated[
-        float | None,
-        number_option("--days", "Limit in days, instead of a GPU count.", metavar="DAYS", above=0),
-    ] = None
-    max_mw: Annotated[
-        float | None,
-        number_option(
-            "--max-mw", "Limit in megawatts, instead of a GPU count.", metavar="MW", above=0
-        ),
-    ] = None
-    max_gpus: Annotated[
-        int,
-        whole_option("--max-gpus", "Largest GPU count to try within the limits."),
-    ] = DEFAULT_MAX_GPUS
-
-
-@dataclass(frozen=True)
-class PriceOptions:
-    """Options of the price and of the carbon."""
-
-    price: Prices = None
-    basis: Annotated[
-        str | None,
-        text_option(
-            "--basis",
-            "NAME",
-            "Published price to compare a budget with: on_demand, one_year, three_year or owned.",
-            show_default="on_demand",
-        ),
-    ] = None
-    carbon: Carbon = None
 
 
 @dataclass(frozen=True)
@@ -134,10 +39,7 @@ class ShownOptions:
 
 
 def plan(
-    run: RunOptions,
-    limits: LimitOptions,
-    terms: PowerTerms,
-    price: PriceOptions,
+    question: PlanOptions,
     shown: ShownOptions,
     output: Output,
     pairs: Annotated[
@@ -148,7 +50,7 @@ def plan(
             "num_layers=48, hbm_bytes=120e9, tensor_parallel=8.",
         ),
     ] = None,
-    estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    estimator: EstimatorName = DEFAULT_PLANNER,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Plan a run: its best layouts, days, dollars and energy.
@@ -166,10 +68,8 @@ def plan(
     accelerator is sold, and the batch follows from the tokens and the model.
     """
     from warehouse.database.connection import open_once
-    from warehouse.plan.question import PlanOptions
 
-    asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
-    options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
+    options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
     with open_once(db):
         _answer(options, shown, output, db)
 
@@ -218,14 +118,14 @@ def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     """Print the size of a sweep, then run it and show its progress."""
     from warehouse.cli.sweep import run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of
-    from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large
+    from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 
     if sweep.missing_rows < LEAST_ROWS:
         say(sweep.in_words())
     else:
-        cost = cost_of(sweep.plan, sweep.missing_rows)
+        cost = cost_of(sweep.cells, sweep.missing_rows)
         say(f"{sweep.in_words()}, {cost_in_words(cost)}")
         if not is_confirmed:
             refuse_too_large(sweep.study.name, sweep.missing_rows, cost.num_bytes, database)
     if sweep.is_needed(database):
-        say(summary(run_with_progress(database, sweep.study, asked=sweep.plan)))
+        say(summary(run_with_progress(database, sweep.study, cells=sweep.cells)))

@@ -11,18 +11,17 @@ import typer
 
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.display import shown_width
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
+from warehouse.cli.output import Output
+from warehouse.options import (
     EstimatorName,
     ProblemFilters,
-    ReadDatabase,
     StudyName,
     Tokens,
     Variant,
     given,
     text_option,
 )
-from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:

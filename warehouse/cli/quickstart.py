@@ -45,12 +45,12 @@ def quickstart(
     published step by each estimator that can represent it. A second run evaluates nothing again.
     """
     from warehouse.cli.flagship import flagship_lines
-    from warehouse.sweep.asked import asked_study
+    from warehouse.sweep.study import study_under_options
 
     started = time.perf_counter()
     bring_up_to_date(db)
     for name, variant in studies(small=small):
-        report = run_with_progress(db, asked_study(name, db, variant))
+        report = run_with_progress(db, study_under_options(name, db, variant))
         say(summary(report))
     _evaluate_published(db)
     lines = flagship_lines(db, small=small)
@@ -72,7 +72,7 @@ def studies(*, small: bool) -> list[tuple[str, str | None]]:
 def _evaluate_published(db: Path) -> None:
     """Store the estimates of table `published_measurement`."""
     from estimators import registry
-    from warehouse.calibrate.references import MEASUREMENTS
+    from warehouse.calibrate import MEASUREMENTS
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import writing
     from warehouse.measure.published import store_published

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,22 +12,14 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, EstimatorName, PowerTerms, Yes
-from warehouse.cli.plan import (
-    DEFAULT_ESTIMATOR,
-    LimitOptions,
-    PriceOptions,
-    RunOptions,
-    store_and_say,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Yes
+from warehouse.cli.plan import store_and_say
 from warehouse.cli.waiting import working
+from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions
 
 
 def report(
-    run: RunOptions,
-    limits: LimitOptions,
-    terms: PowerTerms,
-    price: PriceOptions,
+    question: PlanOptions,
     out: Annotated[
         Path,
         typer.Option(
@@ -40,7 +33,7 @@ def report(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="As `warehouse plan` takes them."),
     ] = None,
-    estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    estimator: EstimatorName = DEFAULT_PLANNER,
     yes: Yes = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -54,7 +47,6 @@ def report(
     from warehouse.database.connection import open_once
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
-    from warehouse.plan.question import PlanOptions
     from warehouse.plan.run import answer_plan, first_sweep
     from warehouse.plot.draw import require_packages
 
@@ -65,12 +57,11 @@ def report(
     from warehouse.report.content import LAYOUTS
     from warehouse.report.page import page_of
 
-    asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
-    options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
+    options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
     with open_once(db):
-        question, sweep = first_sweep(options, db)
+        run, sweep = first_sweep(options, db)
         store = partial(store_and_say, is_confirmed=yes)
-        answer = answer_plan(question, sweep, db, LAYOUTS, store)
+        answer = answer_plan(run, sweep, db, LAYOUTS, store)
     with working("drawing the page"):
         page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
     with written_whole(out) as file:

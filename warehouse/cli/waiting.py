@@ -15,6 +15,23 @@ INTERVAL_SECONDS = 0.1
 _TICK_SECONDS = 0.5
 
 
+SECONDS_OF_LOG_LINE = 60.0
+
+
+class LogLines:
+    """Says when a log, which is no terminal, gets the next line of progress: each minute."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Return whether the last line is a minute old; if so, the next one counts as written."""
+        is_due = time.monotonic() - self._said >= SECONDS_OF_LOG_LINE
+        if is_due:
+            self._said = time.monotonic()
+        return is_due
+
+
 class _Line:
     """The last line of the terminal, which threads write and take away."""
 

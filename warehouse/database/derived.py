@@ -64,12 +64,8 @@ _BATCH_ROWS = 1_000_000
 def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) -> int:
     """Bring what follows from cells up to date; return the number of cells that changed.
 
-    Call it in the transaction that changed the cells.
-
-    Parameters
-    ----------
-    leading
-        The leading rows of the cells that were just evaluated. Those of other cells are searched.
+    Call it in the transaction that changed the cells. `leading` has the leading rows of the cells
+    that were just evaluated; those of other cells are searched.
     """
     refresh_problems(connection)
     ranks = connection.execute(_HAS_LEADING, [LEADING_ROW]).fetchall()  # some tests have no views

@@ -7,6 +7,7 @@ layouts read these few and no others.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,18 +45,10 @@ class Found(NamedTuple):
 
 
 class Leading(NamedTuple):
-    """Leading rows of cells, as `LeadingRows` returns them.
-
-    Attributes
-    ----------
-    found
-        Id of each cell -> its numbers of rows.
-    pieces
-        Columns of the rows of each cell that has some, with its id.
-    """
+    """Leading rows of cells, as `LeadingRows` returns them."""
 
     found: dict[int, Found]
-    pieces: list[dict[str, Array]]
+    pieces: list[dict[str, Array]]  # columns of the rows of each cell that has some, with its id
 
 
 class LeadingRows:
@@ -63,8 +56,6 @@ class LeadingRows:
 
     Attributes
     ----------
-    relation
-        The relation of the rows.
     extra
         Results that `add` needs apart from those that are stored.
     found
@@ -131,17 +122,11 @@ class LeadingRows:
 
 
 class LeadingTimes:
-    """Step times and memory of the leading rows of cells whose rows come in any order.
-
-    Attributes
-    ----------
-    found
-        Id of each cell -> its numbers of rows.
-    """
+    """Step times and memory of the leading rows of cells whose rows come in any order."""
 
     def __init__(self, cells: Collection[int]) -> None:
         self.found = dict.fromkeys(cells, Found(0, 0))
-        self._kept: dict[int, list[tuple[Array, Array]]] = {}
+        self._pieces: defaultdict[int, list[tuple[Array, Array]]] = defaultdict(list)
 
     def add(self, cells: Array, step_seconds: Array, memory_bytes: Array, fits: Array) -> None:
         """Take rows: the id of their cell, time, memory, and whether they fit.
@@ -155,13 +140,12 @@ class LeadingTimes:
             self.found[cell] = _more(self.found.get(cell), end - start, len(place))
             if len(place):
                 place = place[_leading_places(step_seconds[place], memory_bytes[place])]
-                kept = self._kept.setdefault(cell, [])
-                kept.append((step_seconds[place], memory_bytes[place]))
+                self._pieces[cell].append((step_seconds[place], memory_bytes[place]))
 
     def columns(self) -> dict[str, Array]:
         """Return ``cell_id``, ``step_seconds`` and ``memory_bytes`` of each leading row."""
         cells, times, memories = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], [np.zeros(0)]
-        for cell, pieces in self._kept.items():
+        for cell, pieces in self._pieces.items():
             step, memory = (np.concatenate(part) for part in zip(*pieces, strict=True))
             place = _leading_places(step, memory)
             times.append(step[place])
@@ -186,16 +170,8 @@ def _stacked(parts: list[dict[str, Array]], names: tuple[str, ...]) -> dict[str,
 def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     """Return the places of the leading rows among rows that fit in memory, in order.
 
-    Parameters
-    ----------
-    step_seconds, memory_bytes
-        Time and memory of each row [seconds, bytes]. Without memory only times lead.
-
-    Returns
-    -------
-    array of int
-        The `TOP` fastest rows with all that are as fast as the last of them. With memory also those
-        within `NEAR_RATIO` of the fastest, and the `front`.
+    These are the `TOP` fastest rows with all that are as fast as the last of them. With memory also
+    those within `NEAR_RATIO` of the fastest, and the `front`. Units are seconds and bytes.
     """
     if len(step_seconds) <= TOP:
         return np.arange(len(step_seconds))
@@ -206,10 +182,10 @@ def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     near = 0.0 if memory_bytes is None else float(step_seconds.min()) * NEAR_RATIO
     place = np.flatnonzero(step_seconds <= max(_bound(step_seconds), near))
     fastest = step_seconds[place]
-    found: Array = place[fastest <= max(np.partition(fastest, TOP - 1)[TOP - 1], near)]
+    places: Array = place[fastest <= max(np.partition(fastest, TOP - 1)[TOP - 1], near)]
     if memory_bytes is not None:
-        found = distinct(np.concatenate((found, front(step_seconds, memory_bytes))))
-    return found
+        places = distinct(np.concatenate((places, front(step_seconds, memory_bytes))))
+    return places
 
 
 def _leading_places(step_seconds: Array, memory_bytes: Array) -> Array:
@@ -245,8 +221,8 @@ def front(step_seconds: Array, memory_bytes: Array) -> Array:
     is_best = np.ones(len(place), dtype=bool)
     is_best[1:] = memory[1:] < np.minimum.accumulate(memory)[:-1]
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(place)), 0))
-    found: Array = np.sort(place[is_best[first]])
-    return found
+    places: Array = np.sort(place[is_best[first]])
+    return places
 
 
 def _power(values: Array, power: int) -> Array:

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import writing
 from warehouse.database.record_batches import BATCH_ROWS, regrouped
-from warehouse.database.sink import DuckDBSink, commit_groups, transaction
+from warehouse.database.sink import commit_groups, store_batches, transaction
 from warehouse.errors import InputError
 from warehouse.lake.folder import Lake
-from warehouse.lake.names import Shard
-from warehouse.lake.shard import own_cells
-from warehouse.sweep.planned import Stream, planned
-from warehouse.sweep.record import begin_study, end_study, register_study
+from warehouse.lake.jobs import Shard
+from warehouse.lake.parts import cells_of_shard
+from warehouse.sweep.cells import study_cells
+from warehouse.sweep.record import begin_study, end_study
 from warehouse.sweep.runner import COMMIT_ROWS, Missing
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from estimators.contract import Cell, Relation
     from warehouse.studies.study import Study
-    from warehouse.sweep.planned import Asked, Sized
+    from warehouse.sweep.cells import Sized, StudyCells
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,6 @@ def collect(database: Path, folder: Path) -> CollectReport:
     A cell whose files are not as its shard writes them is set aside: the next run of the shard
     evaluates it again. Unfinished files of ended processes are removed. Nothing else in the lake
     changes. A study of many cells is read as a stream.
-
-    Raises
-    ------
-    InputError
-        If the folder is no lake, has no study, or none that this package accepts.
-    DatabaseError
-        If the database cannot be opened for writing.
     """
     lake = Lake(folder)
     lake.check()
@@ -103,14 +96,14 @@ def collect(database: Path, folder: Path) -> CollectReport:
     unasked = lake.cells()
     with writing(database) as connection:
         done = [
-            _collect_study(connection, lake, *found, unasked)
-            for found in itertools.chain([first], studies)
+            _collect_study(connection, lake, cells, unasked)
+            for cells in itertools.chain([first], studies)
         ]
     foreign = 0 if refused else len(unasked)  # a study that cannot be read has cells as well
     return CollectReport(done, foreign, [str(error) for error in refused])
 
 
-def _studies(lake: Lake, refused: list[InputError]) -> Iterator[tuple[Study, Asked]]:
+def _studies(lake: Lake, refused: list[InputError]) -> Iterator[StudyCells]:
     """Yield the studies of a lake with their cells; add the errors of others to `refused`."""
     for name in lake.studies():
         try:
@@ -119,13 +112,12 @@ def _studies(lake: Lake, refused: list[InputError]) -> Iterator[tuple[Study, Ask
             refused.append(error)
             continue
         try:
-            asked = planned(study, packaged_catalog())
-            if isinstance(asked, Stream):
-                asked.check()
+            cells = study_cells(study, packaged_catalog())
+            cells.check()
         except InputError as error:
             refused.append(InputError(f"{lake.study_place(name)}: {error.message}", error.hint))
             continue
-        yield study, asked
+        yield cells
 
 
 def missing_shards(lake: Lake, study: Study, missing: set[int]) -> dict[Shard, int]:
@@ -135,29 +127,25 @@ def missing_shards(lake: Lake, study: Study, missing: set[int]) -> dict[Shard, i
     started = lake.shards(study.name)
     of = started[-1].of if started else 1
     catalog = study.defined.added_to(packaged_catalog())
-    found: dict[Shard, int] = {}
+    of_shards: dict[Shard, int] = {}
     left = set(missing)
     for shard in (Shard(number, of) for number in range(1, of + 1)):
-        own = left & {cell.id for cell in own_cells(study, catalog, shard)}
-        left -= own
-        if own:
-            found[shard] = len(own)
+        of_shard = left & {cell.id for cell in cells_of_shard(study, catalog, shard)}
+        left -= of_shard
+        if of_shard:
+            of_shards[shard] = len(of_shard)
         if not left:
             break
-    return found
+    return of_shards
 
 
 def _collect_study(
-    connection: DuckDBPyConnection, lake: Lake, study: Study, asked: Asked, unasked: set[int]
+    connection: DuckDBPyConnection, lake: Lake, of_study: StudyCells, unasked: set[int]
 ) -> Collected:
     """Store the finished cells of a study, and remove its cells from `unasked`."""
-    estimator, sink = asked.estimator, DuckDBSink(connection)
-    if isinstance(asked, Stream):
-        size = asked.size(())
-        begin_study(connection, study, size.cells, size.rows)
-    else:
-        register_study(connection, study, asked.cells)
-    missing = Missing(asked, sink, connection, study.name)
+    study, size = of_study.study, of_study.size()
+    begin_study(connection, study, size.cells, size.rows)
+    missing = Missing(of_study, connection)
     cells = rows = rows_lacking = 0
     lacking: set[int] = set()
     damaged: list[str] = []
@@ -175,17 +163,17 @@ def _collect_study(
             if fault is not None:
                 damaged.append(f"{fault}{_set_aside(lake, cell)}")
 
-    for relation in estimator.relations:
+    for relation in of_study.estimator.relations:
         for group in commit_groups(sound(relation), COMMIT_ROWS):
             with transaction(connection):
                 missing.record()
-                sink.store(estimator, relation, group, _batches(lake, relation, group))
+                batches = _batches(lake, relation, group)
+                store_batches(connection, of_study.estimator, relation, group, batches)
             connection.execute("checkpoint")  # for readers: a snapshot has no log
             cells += len(group)
             rows += sum(count for _, count in group)
     missing.record()
-    if isinstance(asked, Stream):
-        end_study(connection, study.name, missing.seen, rows + rows_lacking + missing.rows_before)
+    end_study(connection, study.name, missing.seen, rows + rows_lacking + missing.rows_before)
     unasked.difference_update(missing.seen.ids().tolist())
     return Collected(
         study.name,

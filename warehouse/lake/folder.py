@@ -34,7 +34,7 @@ from estimators.registry import get
 from warehouse.database.record_batches import schema_of
 from warehouse.errors import InputError, UsageError, WarehouseError
 from warehouse.files import digest_of, flush_directory
-from warehouse.lake.names import read_shard
+from warehouse.lake.jobs import read_shard
 from warehouse.limits import shown
 from warehouse.processes import has_ended, own_mark
 from warehouse.studies.study import study_of_definition
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Cell, Estimator, Relation
-    from warehouse.lake.names import Shard
+    from warehouse.lake.jobs import Shard
     from warehouse.studies.study import Study
 
 FORMAT = "training-warehouse lake"
@@ -78,21 +78,7 @@ _SWEEP_AGAIN = (
 
 @dataclass(frozen=True)
 class Manifest:
-    """One cell of a lake.
-
-    Attributes
-    ----------
-    cell_id
-        Its content id.
-    estimator, estimator_version, relation, variant
-        The code and the formulas that evaluated it.
-    file
-        Path of its rows, relative to the lake.
-    num_rows, num_bytes, sha256
-        Rows, size and hash of the file.
-    problem, choices
-        Values that are the same in every row.
-    """
+    """One cell of a lake."""
 
     cell_id: int
     estimator: str
@@ -116,13 +102,7 @@ class Lake:
     # ---- the lake ----
 
     def prepare(self) -> None:
-        """Make the folder a lake, unless it is one.
-
-        Raises
-        ------
-        InputError
-            If it has other content, or cannot be written.
-        """
+        """Make the folder a lake, unless it is one."""
         place = self.folder / "lake.json"
         if not place.exists():
             # Another shard may create the lake now: it writes lake.json before all but hidden
@@ -140,13 +120,7 @@ class Lake:
         self.check()
 
     def check(self) -> None:
-        """Raise unless the folder is a lake that this package can read.
-
-        Raises
-        ------
-        InputError
-            If it is not.
-        """
+        """Raise unless the folder is a lake that this package can read."""
         place = self.folder / "lake.json"
         another = "name a folder that `warehouse sweep --lake` wrote"
         if not self.folder.is_dir():
@@ -167,13 +141,7 @@ class Lake:
     # ---- studies and shards ----
 
     def refuse_long_name(self, study: Study) -> None:
-        """Refuse a study whose file in the lake would have a name that no file system takes.
-
-        Raises
-        ------
-        InputError
-            If its name is too long.
-        """
+        """Refuse a study whose file in the lake would have a name that no file system takes."""
         more = len(partial_name(self.study_place(study.name))) - _LONGEST_NAME
         if more > 0:
             raise InputError(
@@ -183,13 +151,7 @@ class Lake:
             )
 
     def add_study(self, study: Study) -> None:
-        """Record a study; one of that name must be the same.
-
-        Raises
-        ------
-        InputError
-            If the lake has another study of that name, or cannot be written.
-        """
+        """Record a study; one of that name must be the same."""
         place = self.study_place(study.name)
         document = {"file": study.file, "definition": study.definition}
         if place.exists():
@@ -212,13 +174,7 @@ class Lake:
         return self.study_place(name).is_file()
 
     def study(self, name: str) -> Study:
-        """Return one study.
-
-        Raises
-        ------
-        InputError
-            If the lake has none of that name, or its file is damaged.
-        """
+        """Return one study."""
         place = self.study_place(name)
         if not place.exists():
             raise InputError(f'{self.folder}: has no `study` "{name}"')
@@ -261,13 +217,7 @@ class Lake:
         return len(self.cells())
 
     def manifest(self, cell_id: int) -> Manifest:
-        """Return the manifest of a finished cell.
-
-        Raises
-        ------
-        InputError
-            If it is damaged.
-        """
+        """Return the manifest of a finished cell."""
         place = self._manifest_place(cell_id)
         document = self._read(place)
         types = {field.name: _TYPES[str(field.type)] for field in fields(Manifest)}
@@ -309,13 +259,7 @@ class Lake:
         _write_json(self._manifest_place(cell.id), asdict(manifest))
 
     def fault_of(self, relation: Relation, cell: Cell, num_rows: int) -> str | None:
-        """Return how the files of a cell differ from what its shard writes; None if they do not.
-
-        Parameters
-        ----------
-        num_rows
-            The number of its layouts, as this package counts them.
-        """
+        """Return how the files of a cell differ from what its shard writes; None if they do not."""
         place, rows = self._manifest_place(cell.id), self.rows_place(relation.table, cell)
         try:
             manifest = self.manifest(cell.id)
@@ -449,11 +393,6 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
     """Return how a Parquet file says that it differs from the rows of a cell.
 
     Its bytes are those that were written: only pages of `step_seconds`, which ranks, are decoded.
-
-    Raises
-    ------
-    pyarrow.ArrowException, OSError
-        If it is damaged.
     """
     with pq.ParquetFile(place) as file:
         if not _fits(file.schema_arrow, relation):

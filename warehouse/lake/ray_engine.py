@@ -14,24 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.lake.jobs import Job
-    from warehouse.lake.names import Shard
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import Job, Shard, ShardReport
 
 
 class RayEngine:
-    """Runs shards on the cluster that Ray finds, or on the cores of this machine.
-
-    Parameters
-    ----------
-    options
-        Arguments of ``ray.init``, such as ``address``.
-
-    Raises
-    ------
-    UsageError
-        If Ray cannot be reached, or does not know an option.
-    """
+    """Runs shards on the cluster that Ray finds, or on the cores of this machine."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         arguments: dict[str, Any] = {

@@ -1,9 +1,9 @@
-"""One shard of a sweep: evaluates its cells and writes each to the lake."""
+"""One shard of a sweep: its size, and its cells, evaluated and written to the lake."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -14,46 +14,24 @@ from warehouse.database.record_batches import BATCH_ROWS, record_batches, schema
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import COLUMN, DEFAULT
 from warehouse.lake.folder import Lake, complete_or_absent
-from warehouse.sweep.planned import cells_of_part
+from warehouse.lake.jobs import ShardReport
+from warehouse.lake.parts import cells_of_shard
+from warehouse.sweep.cells import StudySize
+from warehouse.sweep.estimate import Estimate, estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from estimators.contract import Catalog, Cell, Estimator, Relation
-    from warehouse.lake.names import Shard
+    from warehouse.lake.jobs import Shard
     from warehouse.studies.study import Study
 
     OnCells = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class ShardReport:
-    """The outcome of a shard: cells and rows that this run wrote, and cells of earlier runs.
-
-    Attributes
-    ----------
-    seconds
-        Time of the whole run.
-    """
-
-    study: str
-    shard: Shard
-    cells: int
-    rows: int
-    cells_before: int
-    seconds: float
-
-
 def prepare_lake(folder: Path, study: Study) -> Lake:
-    """Make a folder a lake and record the study in it, unless that is done already.
-
-    Raises
-    ------
-    InputError
-        If the folder is something else, has another study of that name, or cannot be written; or
-        if the study takes a stored profile, which is in a database.
-    """
+    """Make a folder a lake and record the study in it, unless that is done already."""
     refuse_profiles(study)
     lake = Lake(folder)
     lake.refuse_long_name(study)
@@ -63,13 +41,7 @@ def prepare_lake(folder: Path, study: Study) -> Lake:
 
 
 def refuse_profiles(study: Study) -> None:
-    """Refuse a study that takes a stored profile: shards share no database.
-
-    Raises
-    ------
-    InputError
-        If it does.
-    """
+    """Refuse a study that takes a stored profile: shards share no database."""
     profiles = {str(name) for space in study.spaces for name in space.get(COLUMN, ())} - {DEFAULT}
     if profiles:
         raise InputError(
@@ -79,6 +51,28 @@ def refuse_profiles(study: Study) -> None:
         )
 
 
+def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
+    """Return the size of a shard, and of what the lake lacks of it; writes nothing.
+
+    If only a sample of the cells is counted, this assumes that a shard has one Nth of the rows and
+    of the finished cells of the lake, and that these are as large as the others.
+    """
+    refuse_profiles(study)
+    lake = Lake(folder)
+    lake.refuse_long_name(study)
+    whole = estimate(study, folder / "lake.json", force=True)  # a shard reads no database
+    if whole.is_sampled:
+        cells, rows = whole.size.cells // shard.of, whole.size.rows // shard.of
+        missing_cells = max(cells - lake.num_cells() // shard.of, 0)
+        missing_rows = rows * missing_cells // cells if cells else 0
+        return replace(whole, size=StudySize(cells, rows, missing_cells, missing_rows))
+    of_shard = {cell.id for cell in cells_of_shard(study, whole.cells.catalog, shard)}
+    counted = tuple(sized for sized in whole.cells.counted if sized[0].id in of_shard)
+    part = replace(whole.cells, counted=counted)
+    finished = {cell.id for cell, _ in counted if lake.has(cell)}
+    return replace(whole, cells=part, size=part.size(finished))
+
+
 def run_shard(
     folder: Path, study: str, shard: Shard, on_cells: OnCells | None = None
 ) -> ShardReport:
@@ -86,18 +80,6 @@ def run_shard(
 
     Shards share only the folder. A killed shard continues where it stopped. Two runs of one shard
     at the same time do the work twice, without harm.
-
-    Parameters
-    ----------
-    folder
-        A lake that has the study.
-    on_cells
-        Called after each cell with the cells and rows that this run wrote.
-
-    Raises
-    ------
-    InputError
-        If the folder is no lake, has no such study, or cannot be written.
     """
     started = time.perf_counter()
     lake = Lake(folder)
@@ -107,7 +89,7 @@ def run_shard(
     catalog = asked.defined.added_to(packaged_catalog())
     lake.begin_shard(study, shard)
     cells = rows = before = 0
-    for cell in own_cells(asked, catalog, shard):
+    for cell in cells_of_shard(asked, catalog, shard):
         if lake.has(cell):
             before += 1
             continue
@@ -123,15 +105,6 @@ def run_shard(
             on_cells(cells, rows)
     lake.remove_abandoned()
     return ShardReport(study, shard, cells, rows, before, time.perf_counter() - started)
-
-
-def own_cells(study: Study, catalog: Catalog, shard: Shard) -> Iterator[Cell]:
-    """Yield the cells of a study that belong to a shard, once each."""
-    seen: set[int] = set()
-    for cell in cells_of_part(study, catalog, shard.number, shard.of):
-        if cell.id not in seen:
-            seen.add(cell.id)
-            yield cell
 
 
 def _write_cell(lake: Lake, estimator: Estimator, cell: Cell, catalog: Catalog) -> int:

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import submitit
 
 from warehouse.errors import UsageError, WarehouseError
-from warehouse.lake.jobs import LostWorkerError
-from warehouse.lake.names import EngineName
+from warehouse.lake.jobs import EngineName, LostWorkerError
 from warehouse.lake.shard import run_shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.lake.jobs import Job
-    from warehouse.lake.names import Shard
-    from warehouse.lake.shard import ShardReport
+    from warehouse.lake.jobs import Job, Shard, ShardReport
 
 LOGS = "logs"
 """Folder of the lake with the output of each job."""
@@ -37,11 +34,6 @@ class SubmititEngine:
         As `sbatch` has them, without the dashes: ``partition``, ``time``, ``cpus_per_task``.
     cluster
         ``slurm`` or ``local``.
-
-    Raises
-    ------
-    UsageError
-        If there is no Slurm here, or submitit does not know an option.
     """
 
     def __init__(self, folder: Path, options: Mapping[str, str], cluster: str) -> None:

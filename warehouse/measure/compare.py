@@ -14,7 +14,7 @@ from warehouse.evaluate.csv_parquet import check_source
 from warehouse.evaluate.profiles import read_profiles, with_profiles
 from warehouse.measure.read import find_estimator, read_measurements
 from warehouse.measure.store import refuse_name, store_measurements
-from warehouse.studies.known import every_definition
+from warehouse.studies.definitions import every_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

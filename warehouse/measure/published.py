@@ -16,8 +16,8 @@ import numpy as np
 
 from estimators.contract import Problem, variant_name
 from estimators.inputs import records
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import ROW, published_intervals, published_steps
-from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.sink import arrow_table, transaction
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
 from warehouse.database.temporary import registered

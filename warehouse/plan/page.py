@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.terms import grids_in_words, price_vendors
-from warehouse.calibrate.references import OWN
+from warehouse.calibrate import OWN
 from warehouse.plan import words
 from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.published_runs import COLUMNS, published_lines

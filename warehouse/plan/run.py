@@ -17,7 +17,7 @@ from warehouse.plan.question import read_request, read_terms, reference_tables, 
 from warehouse.plan.search import Sweep, check_limits, first_counts, plan_sweep
 from warehouse.sweep.estimate import cost_of
 from warehouse.sweep.runner import run_study
-from warehouse.sweep.size_limits import LEAST_ROWS, refuse_too_large
+from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.plan.question import PlanOptions, TrainingRun
+    from warehouse.options import PlanOptions
+    from warehouse.plan.question import TrainingRun
 
 
 def first_sweep(
@@ -75,10 +76,10 @@ def store_sweep(sweep: Sweep, database: Path, *, allow_large: bool = False) -> N
     unless it may be large.
     """
     if sweep.missing_rows >= LEAST_ROWS and not allow_large:
-        cost = cost_of(sweep.plan, sweep.missing_rows)
+        cost = cost_of(sweep.cells, sweep.missing_rows)
         refuse_too_large(sweep.study.name, sweep.missing_rows, cost.num_bytes, database)
     if sweep.is_needed(database):
-        run_study(database, sweep.study, asked=sweep.plan)
+        run_study(database, sweep.study, cells=sweep.cells)
 
 
 def answer_plan(

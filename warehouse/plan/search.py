@@ -20,8 +20,7 @@ from warehouse.plan import queries
 from warehouse.show.formats import count
 from warehouse.show.units import in_words
 from warehouse.studies.study import Study
-from warehouse.sweep.planned import Plan
-from warehouse.sweep.planned import plan as plan_study
+from warehouse.sweep.cells import StudyCells, counted_cells
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,17 +100,7 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
 
     For a given count these are the count itself with one smaller and one larger count; within
     limits they are powers of two. Next to a count that is not sold they are the nearest ones that
-    are.
-
-    Parameters
-    ----------
-    watts_per_gpu
-        Power of one GPU with its share of the site; None: not known.
-
-    Raises
-    ------
-    InputError
-        If bounds that hold for every layout exclude all counts.
+    are. `watts_per_gpu` includes the share of the site.
     """
     request = run.request
     if request.num_gpus is not None:
@@ -157,18 +146,10 @@ def least_gpus_by_days(run: TrainingRun) -> float:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The study of some GPU counts, and how much of it is not stored.
-
-    Attributes
-    ----------
-    plan
-        All of its cells, with their row counts.
-    missing_cells, missing_rows
-        Cells that are not stored, and the rows of these.
-    """
+    """The study of some GPU counts, its cells with their rows, and how much is not stored."""
 
     study: Study
-    plan: Plan
+    cells: StudyCells
     missing_cells: int
     missing_rows: int
 
@@ -177,7 +158,7 @@ class Sweep:
         """GPU count -> id of the problem."""
         return {
             int(cell.problem.values["num_gpus"] or 0): cell.problem.id
-            for cell, _ in self.plan.cells
+            for cell, _ in self.cells.counted
         }
 
     def is_needed(self, database: Path) -> bool:
@@ -187,7 +168,8 @@ class Sweep:
     def in_words(self) -> str:
         """Return the GPU counts and how much there is to evaluate, in a line for people."""
         gpus = ", ".join(f"{n:,}" for n in sorted(self.problems))
-        layouts, cells = count(self.plan.num_rows, "layout"), count(len(self.plan.cells), "cell")
+        size = self.cells.size()
+        layouts, cells = count(size.rows, "layout"), count(size.cells, "cell")
         rows = f"{count(self.missing_rows, 'row')} of {count(self.missing_cells, 'cell')}"
         missing = f"{rows} to evaluate and store" if self.missing_cells else _ALL_STORED
         return f"sweep {gpus} GPUs: {layouts} in {cells}; {missing}"
@@ -196,26 +178,18 @@ class Sweep:
 def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConnection) -> Sweep:
     """Return the sweep of some GPU counts; evaluates and writes nothing.
 
-    Parameters
-    ----------
-    connection
-        A connection to the database, or to one without rows where there is no database yet.
-
-    Raises
-    ------
-    InputError
-        If the study is refused, no count has a layout, or the count that is asked for has none.
+    Without a database the connection is to one without rows.
     """
     study = study_of(run, counts)
     wanted = run.request.num_gpus
     if wanted is not None and not _has_layouts(run, wanted):
         raise _no_layout(run, wanted)
-    found = plan_study(study, packaged_catalog(), run.stored_profiles)
-    ids = [cell.id for cell, _ in found.cells]
+    cells = counted_cells(study, packaged_catalog(), run.stored_profiles)
+    ids = [cell.id for cell, _ in cells.counted]
     query = "select cell_id from cell where list_contains(?, cell_id)"
     stored = {row[0] for row in connection.execute(query, [ids]).fetchall()}
-    missing = [rows for cell, rows in found.cells if cell.id not in stored]
-    return Sweep(study, found, len(missing), sum(missing))
+    missing = [rows for cell, rows in cells.counted if cell.id not in stored]
+    return Sweep(study, cells, len(missing), sum(missing))
 
 
 _NAMED = 2
@@ -278,13 +252,7 @@ def _counts_in_words(counts: Sequence[int]) -> str:
 
 
 def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
-    """Return whether a GPU count has a layout; evaluates nothing.
-
-    Raises
-    ------
-    RefusedError
-        If a held column has a faulty value, or one that leaves no layout on any GPU count.
-    """
+    """Return whether a GPU count has a layout; a held value that leaves none at all is refused."""
     search = run.estimator.search
     assert search is not None
     [space] = study_of(run, [num_gpus]).spaces
@@ -304,12 +272,7 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
     """Return the power of one GPU with its share of the site, or None if it is unknown.
 
     If the estimator computes the power of each layout, this is a lower bound: an idle board with
-    its host.
-
-    Raises
-    ------
-    InputError
-        If a limit needs a price or power that is not known, or no layout can keep the budget.
+    its host. A limit without a price or power, or a budget that no layout keeps, is refused.
     """
     terms, limits = run.terms, run.request.limits
     name = str(run.problem["accelerator"])

@@ -28,11 +28,6 @@ def find_study(asked: str, names: Sequence[str], option: str = "study") -> str |
 
     Names may differ in capitals, spaces, hyphens and underscores. The six digits at the end of its
     name are enough for a question of `plan`.
-
-    Raises
-    ------
-    InputError
-        If it may mean several studies.
     """
     if asked in names:
         return asked
@@ -48,18 +43,7 @@ def find_study(asked: str, names: Sequence[str], option: str = "study") -> str |
 
 
 def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "study") -> str:
-    """Return the name of the stored study that `asked` means, as `find_study`.
-
-    Parameters
-    ----------
-    option
-        The option or argument, as an error names it.
-
-    Raises
-    ------
-    InputError
-        If there is none, or several; the hint has the nearest names, or all.
-    """
+    """Return the name of the stored study that `asked` means, as `find_study`."""
     rows = connection.execute("select study from study order by study").fetchall()
     names = [name for (name,) in rows]
     found = find_study(asked, names, option)

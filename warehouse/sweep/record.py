@@ -14,6 +14,7 @@ import duckdb
 
 from estimators import registry
 from estimators.contract import Cell, variant_name
+from estimators.id_set import IdSet
 from warehouse.database import derived
 from warehouse.database.connection import writing
 from warehouse.database.copies import MIN_FREE_BYTES, compact, free_bytes
@@ -25,39 +26,14 @@ from warehouse.database.temporary import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.studies.definitions import Definitions
-from warehouse.studies.known import needed_definitions
 from warehouse.studies.stored import find_study, nearest_in_words
 from warehouse.studies.study import Study
 
 if TYPE_CHECKING:
     from estimators.contract import Columns, Estimator, Mends, Relation
-    from estimators.id_set import IdSet
 
 MEASURE = "measure "
 """Start of the name of a study that holds measured runs; their own name follows."""
-
-
-def register_study(
-    connection: duckdb.DuckDBPyConnection, study: Study, cells: Sequence[tuple[Cell, int]]
-) -> bool:
-    """Record the cells of `study`, in place of an earlier definition of that name.
-
-    Cells that only the earlier definition needs stay stored until a study is dropped. Nothing is
-    written if the same record is stored already; return whether it was not.
-    """
-    known = connection.execute(
-        "select definition, list_sort(list(cell_id)) from study left join study_cell using (study)"
-        " where study = ? group by all",
-        [study.name],
-    ).fetchall()
-    if known == [(_definition(study), sorted(cell.id for cell, _ in cells))]:
-        return False
-    with transaction(connection):
-        _replace_study(connection, study, len(cells), sum(rows for _, rows in cells))
-        add_cells(connection, study.name, [cell.id for cell, _ in cells])
-        if "spaces" in study.definition:
-            record(connection, STUDY, study.name)
-    return True
 
 
 def is_recorded(
@@ -76,19 +52,36 @@ def is_recorded(
 
 def begin_study(
     connection: duckdb.DuckDBPyConnection, study: Study, num_cells: int, num_rows: int
-) -> None:
-    """Record a study with estimated numbers of cells; `add_cells` adds the cells later.
+) -> bool:
+    """Record a study without its cells, in place of another definition of its name.
 
-    The record of the same study stays as it is.
+    `add_cells` adds the cells, and `end_study` sets their exact numbers. The record of the same
+    definition stays as it is; return whether there was none. Cells that only the former definition
+    needs stay stored until a study is dropped.
     """
     known = connection.execute(
         "select definition from study where study = ?", [study.name]
     ).fetchall()
     if known == [(_definition(study),)]:
-        return
+        return False
     with transaction(connection):
-        _replace_study(connection, study, num_cells, num_rows)
-        record(connection, STUDY, study.name)
+        connection.execute(
+            "insert or replace into study by name select ? as study, ? as study_file,"
+            " ? as estimator, ? as definition, ? as num_cells, ? as num_rows, ? as created_at",
+            [
+                study.name,
+                study.file,
+                study.estimator,
+                _definition(study),
+                num_cells,
+                num_rows,
+                datetime.now(UTC).replace(tzinfo=None),
+            ],
+        )
+        connection.execute("delete from study_cell where study = ?", [study.name])
+        if "spaces" in study.definition:
+            record(connection, STUDY, study.name)
+    return True
 
 
 def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence[int]) -> None:
@@ -103,10 +96,10 @@ def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence
 
 def end_study(
     connection: duckdb.DuckDBPyConnection, study: str, cells: IdSet, num_rows: int
-) -> None:
+) -> bool:
     """Set the exact numbers of a study with all cells recorded, and remove its other cells.
 
-    Nothing is written if the record is the same.
+    Nothing is written if the record is the same; return whether it was not.
     """
     known = connection.execute(
         "select num_cells, num_rows, count(cell_id) from study left join study_cell using (study)"
@@ -114,7 +107,7 @@ def end_study(
         [study],
     ).fetchall()
     if known == [(len(cells), num_rows, len(cells))]:
-        return
+        return False
     import pyarrow as pa  # here: commands that store nothing start without it
 
     ids = pa.table({"cell_id": pa.array(cells.ids(), type=pa.int64())})
@@ -128,30 +121,11 @@ def end_study(
             "update study set num_cells = ?, num_rows = ? where study = ?",
             [len(cells), num_rows, study],
         )
+    return True
 
 
 def _definition(study: Study) -> str:
     return json.dumps(study.definition, sort_keys=True)
-
-
-def _replace_study(
-    connection: duckdb.DuckDBPyConnection, study: Study, num_cells: int, num_rows: int
-) -> None:
-    """Record a study without its cells; call this in a transaction."""
-    connection.execute(
-        "insert or replace into study by name select ? as study, ? as study_file,"
-        " ? as estimator, ? as definition, ? as num_cells, ? as num_rows, ? as created_at",
-        [
-            study.name,
-            study.file,
-            study.estimator,
-            _definition(study),
-            num_cells,
-            num_rows,
-            datetime.now(UTC).replace(tzinfo=None),
-        ],
-    )
-    connection.execute("delete from study_cell where study = ?", [study.name])
 
 
 def store_evaluated(
@@ -168,13 +142,16 @@ def store_evaluated(
     if not cells:
         return 0
     names = {value for cell, _ in cells for value in cell.problem.values.values()}
-    used = needed_definitions(study.defined, names).as_data()
+    used = study.defined.needed_by(names).as_data()
     study = replace(study, definition={**study.definition, **used})
     sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
+    ids, num_rows = IdSet(cell.id for cell, _ in sizes), sum(size for _, size in sizes)
     with transaction(connection):
-        is_known = not register_study(connection, study, sizes)
+        has_changed = begin_study(connection, study, len(sizes), num_rows)
+        add_cells(connection, study.name, [cell.id for cell, _ in sizes])
+        has_changed |= end_study(connection, study.name, ids, num_rows)
         new = store_cells(connection, registry.get(study.estimator), relation, cells)
-        if new or not is_known:
+        if new or has_changed:
             record(connection, STUDY, study.name)
     return len(new)
 
@@ -235,13 +212,6 @@ def drop_study(database: Path, name: str) -> DropReport:
 
     Cells that no study needs any more, because it was edited or its estimator got another version,
     are removed as well. An unknown name is refused before anything is written.
-
-    Raises
-    ------
-    InputError
-        If there is no study of that name, or several, or if measurements need its rows.
-    DatabaseError
-        If there is no database.
     """
     refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size

@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,20 +25,18 @@ from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import (
     MOST_CELLS,
-    DuckDBSink,
-    Sink,
     commit_groups,
+    store_batches,
     stored_among,
     transaction,
 )
 from warehouse.database.stamp import is_stamped
 from warehouse.evaluate.profiles import load_profiles
-from warehouse.sweep.cores import default_workers
-from warehouse.sweep.memory import bound_memory, giving_back
-from warehouse.sweep.planned import Asked, OnChecked, Plan, Sized, Stream, planned
+from warehouse.sweep.cells import OnChecked, Sized, StudyCells, study_cells
+from warehouse.sweep.machine import bound_memory, default_workers, giving_back
 from warehouse.sweep.progress import Progress, ProgressFile
-from warehouse.sweep.rates import LEAST_ROWS, Rate, remember_rate, used_bytes
-from warehouse.sweep.record import add_cells, begin_study, end_study, is_recorded, register_study
+from warehouse.sweep.record import add_cells, begin_study, end_study, is_recorded
+from warehouse.sweep.sizes import LEAST_ROWS, Rate, remember_rate, used_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,11 +119,12 @@ def run_study(
     workers: int | None = None,
     on_progress: OnProgress | None = None,
     on_checked: OnChecked = lambda _done, _all: None,
-    asked: Asked | None = None,
+    cells: StudyCells | None = None,
 ) -> SweepReport:
     """Evaluate and store every cell of `study` that `database` does not have.
 
-    The speed of a long sweep is kept for the estimates of later sweeps.
+    Nothing is written if the study is refused. The speed of a long sweep is kept for the estimates
+    of later sweeps.
 
     Parameters
     ----------
@@ -133,60 +132,39 @@ def run_study(
         Also evaluate and replace stored cells.
     workers
         Processes that evaluate; 1 evaluates in this one. By default as `default_workers`.
-    on_progress
-        Called often, from the thread that reads the rows.
-    on_checked
-        Called often while a study of many combinations is checked, before the first write.
-    asked
-        The study's cells as `planned` returned them; None: they are planned here.
-
-    Raises
-    ------
-    InputError
-        If the study is refused; nothing is written.
-    DatabaseError
-        If the database cannot be opened for writing.
-    WarehouseError
-        If a worker process ends unexpectedly. Its group of cells is not stored.
+    on_progress, on_checked
+        Called often while rows are stored, and before that while many combinations are checked.
+    cells
+        The cells of the study, where they are known.
     """
     started = time.perf_counter()
-    # Planned before the database is opened, so that a refused study leaves no trace.
-    if asked is None:
-        asked = planned(study, packaged_catalog(), lambda: load_profiles(database))
-    if isinstance(asked, Stream):
-        asked.check(on_checked)
-    if not force and (sizes := _all_stored(database, study, asked)):
-        cells, rows = sizes
-        return SweepReport(study.name, 0, 0, cells, rows, time.perf_counter() - started)
+    # Before the database is opened, so that a refused study leaves no trace.
+    if cells is None:
+        cells = study_cells(study, packaged_catalog(), lambda: load_profiles(database))
+    cells.check(on_checked)
+    if not force and (stored_before := _all_stored(database, cells)):
+        return SweepReport(study.name, 0, 0, *stored_before, time.perf_counter() - started)
     with writing(database) as connection:
         bound_memory(connection)
-        sink = DuckDBSink(connection)
-        stored = {} if force else sink.stored_among([cell.id for cell, _ in asked.counted.cells])
-        size = asked.size(stored)
-        if isinstance(asked, Stream):
-            begin_study(connection, study, size.cells, size.rows)
-        else:
-            register_study(connection, study, asked.cells)
-        missing = Missing(asked, sink, connection, study.name, force=force)
-        rows = 0
-        if size.missing_cells or isinstance(asked, Stream):
-            progress = Progress(
-                study.name,
-                total_rows=size.rows,
-                total_cells=size.cells,
-                rows=size.rows - size.missing_rows,
-                cells=size.cells - size.missing_cells,
-            )
-            with ProgressFile(database, progress) as file:
-                tracker = _Tracker(progress, file, on_progress)
-                number = default_workers(size.missing_rows) if workers is None else workers
-                rows, rate = _timed(connection, asked, missing, tracker, number, replace=force)
-            if workers is None and not force and rows >= LEAST_ROWS:
-                remember_rate(study.estimator, rate)
-        else:
-            missing.pass_over()
-        if isinstance(asked, Stream):
-            end_study(connection, study.name, missing.seen, rows + missing.rows_before)
+        ids = [cell.id for cell, _ in cells.counted]
+        stored = {} if force else stored_among(connection, ids)
+        size = cells.size(stored)
+        begin_study(connection, study, size.cells, size.rows)
+        missing = Missing(cells, connection, force=force)
+        progress = Progress(
+            study.name,
+            total_rows=size.rows,
+            total_cells=size.cells,
+            rows=size.rows - size.missing_rows,
+            cells=size.cells - size.missing_cells,
+        )
+        with ProgressFile(database, progress) as file:
+            tracker = _Tracker(progress, file, on_progress)
+            number = default_workers(size.missing_rows) if workers is None else workers
+            rows, rate = _timed(connection, cells, missing, tracker, number, replace=force)
+        if workers is None and not force and rows >= LEAST_ROWS:
+            remember_rate(study.estimator, rate)
+        end_study(connection, study.name, missing.seen, rows + missing.rows_before)
         return SweepReport(
             study.name,
             cells=len(missing.seen) - missing.cells_before,
@@ -197,7 +175,7 @@ def run_study(
         )
 
 
-def _all_stored(database: Path, study: Study, asked: Asked) -> tuple[int, int] | None:
+def _all_stored(database: Path, cells: StudyCells) -> tuple[int, int] | None:
     """Return the numbers of cells and rows of a study if it is recorded and none is missing.
 
     It reads: a study that is stored needs no lock.
@@ -208,41 +186,26 @@ def _all_stored(database: Path, study: Study, asked: Asked) -> tuple[int, int] |
     with open_as_it_is(database) as connection:
         if not is_stamped(connection):
             return None
-        for relation in asked.estimator.relations:
-            cells = asked.of(relation.name)
-            while some := list(itertools.islice(cells, CHUNK_CELLS)):
+        for relation in cells.estimator.relations:
+            of_relation = cells.of(relation.name)
+            while some := list(itertools.islice(of_relation, CHUNK_CELLS)):
                 new = [cell.id for cell in some if seen.add(cell.id)]
                 stored = stored_among(connection, new)
                 if len(stored) < len(new):
                     return None
                 rows += sum(stored.values())
-        return (len(seen), rows) if is_recorded(connection, study, seen, rows) else None
+        is_whole = is_recorded(connection, cells.study, seen, rows)
+        return (len(seen), rows) if is_whole else None
 
 
 class Missing:
-    """Iterates over the cells of a study that are not stored, and counts the others.
-
-    Attributes
-    ----------
-    seen
-        Ids of all cells so far.
-    cells_before, rows_before
-        Cells and rows that were stored before.
-    """
+    """Iterates over the cells of a study that are not stored, and counts the others."""
 
     def __init__(
-        self,
-        asked: Asked,
-        sink: Sink,
-        connection: DuckDBPyConnection,
-        study: str,
-        *,
-        force: bool = False,
+        self, cells: StudyCells, connection: DuckDBPyConnection, *, force: bool = False
     ) -> None:
-        self._asked = asked
-        self._sink = sink
+        self._cells = cells
         self._connection = connection
-        self._study = study
         self._force = force
         self._unrecorded: list[int] = []
         self.seen = IdSet()
@@ -250,11 +213,11 @@ class Missing:
 
     def of(self, relation: Relation) -> Iterator[tuple[Cell, int]]:
         """Yield the missing cells of a relation, with their numbers of rows."""
-        cells = self._asked.of(relation.name)
+        cells = self._cells.of(relation.name)
         while some := list(itertools.islice(cells, CHUNK_CELLS)):
             new = [cell for cell in some if self.seen.add(cell.id)]
             ids = [cell.id for cell in new]
-            stored = {} if self._force else self._sink.stored_among(ids)
+            stored = {} if self._force else stored_among(self._connection, ids)
             self._unrecorded += ids
             if len(self._unrecorded) > MOST_CELLS:
                 self.record()
@@ -263,48 +226,36 @@ class Missing:
                     self.cells_before += 1
                     self.rows_before += stored[cell.id]
                 else:
-                    yield cell, self._asked.count(cell)
+                    yield cell, self._cells.count(cell)
 
     def record(self) -> None:
-        """Record the seen cells as cells of the study; those of a list are recorded already."""
-        if isinstance(self._asked, Stream) and self._unrecorded:
-            add_cells(self._connection, self._study, self._unrecorded)
-        self._unrecorded.clear()
-
-    def pass_over(self) -> None:
-        """Iterate over all cells when none is missing."""
-        for relation in self._asked.estimator.relations:
-            for _ in self.of(relation):
-                pass
+        """Record the seen cells as cells of the study."""
+        if self._unrecorded:
+            add_cells(self._connection, self._cells.study.name, self._unrecorded)
+            self._unrecorded.clear()
 
 
-def rate_of_trial(asked: Plan) -> Rate:
-    """Return the rate of some cells of a plan, from a trial in a temporary database.
-
-    Parameters
-    ----------
-    asked
-        A plan with a row.
-    """
-    least = min(rows for _, rows in asked.cells if rows)
-    cells: list[tuple[Cell, int]] = []
-    sizes = {cell.id: (cell, rows) for cell, rows in asked.cells}
-    for cell, rows in (sizes[each] for each in sorted(sizes)):  # not sorted by size
-        if 0 < rows <= max(least, _TRIAL_ROWS) and _rows(cells) < _TRIAL_ROWS:
-            cells.append((cell, rows))
-    ordered = sorted(cells, key=lambda sized: sized[1])
+def rate_of_trial(cells: StudyCells) -> Rate:
+    """Return the rate of some counted cells, from a trial in a temporary database."""
+    least = min(rows for _, rows in cells.counted if rows)
+    chosen: list[tuple[Cell, int]] = []
+    sizes = {cell.id: (cell, rows) for cell, rows in cells.counted}
+    for cell, rows in (sizes[cell_id] for cell_id in sorted(sizes)):  # not sorted by size
+        if 0 < rows <= max(least, _TRIAL_ROWS) and _rows(chosen) < _TRIAL_ROWS:
+            chosen.append((cell, rows))
+    ordered = sorted(chosen, key=lambda sized: sized[1])
     # The first group also reads measured tables and plans queries. The second shows the fixed time
     # of a group: groups of a sweep are ten times as large as that of a trial.
     groups = [group for group in (ordered[:1], ordered[1:2], ordered[2:]) if group]
     with TemporaryDirectory(prefix="warehouse-") as folder:
         database = Path(folder) / "trial.duckdb"
-        progress = Progress("trial", total_rows=_rows(cells), total_cells=len(cells))
+        progress = Progress("trial", total_rows=_rows(chosen), total_cells=len(chosen))
         with open_for_write(database) as connection, ProgressFile(database, progress) as file:
             tracker = _Tracker(progress, file, None)
             rates = []
             for group in groups:
-                part = Plan(asked.estimator, group, asked.catalog)
-                missing = Missing(part, DuckDBSink(connection), connection, "trial")
+                part = replace(cells, counted=group, sample_share=None)
+                missing = Missing(part, connection)
                 rates.append(_timed(connection, part, missing, tracker, workers=1)[1])
     *_, small, large = [rates[0], *rates]
     rows, fewer = _rows(groups[-1]), _rows(groups[max(len(groups) - 2, 0)])
@@ -316,7 +267,7 @@ def rate_of_trial(asked: Plan) -> Rate:
 
 def _timed(
     connection: DuckDBPyConnection,
-    asked: Asked,
+    cells: StudyCells,
     missing: Missing,
     tracker: _Tracker,
     workers: int,
@@ -325,14 +276,14 @@ def _timed(
 ) -> tuple[int, Rate]:
     """Evaluate and store missing cells; return their number of rows and their rate."""
     num_bytes, started = used_bytes(connection), time.perf_counter()
-    rows = _sweep(connection, asked, missing, tracker, workers, replace=replace)
+    rows = _sweep(connection, cells, missing, tracker, workers, replace=replace)
     seconds = time.perf_counter() - started
     return rows, Rate.measured(rows, seconds, used_bytes(connection) - num_bytes)
 
 
 def _sweep(
     connection: DuckDBPyConnection,
-    asked: Asked,
+    cells: StudyCells,
     missing: Missing,
     tracker: _Tracker,
     workers: int,
@@ -340,20 +291,19 @@ def _sweep(
     replace: bool,
 ) -> int:
     """Evaluate and store missing cells, relation by relation, group by group; return their rows."""
-    sink = DuckDBSink(connection)
     done = 0
-    for relation in asked.estimator.relations:
+    for relation in cells.estimator.relations:
         groups = commit_groups(missing.of(relation), COMMIT_ROWS * -(-workers // 2))
         first = next(groups, None)
         if first is None:
             continue
-        with _evaluated(asked, relation, workers, tracker) as evaluating:
+        with _evaluated(cells, relation, workers, tracker) as evaluating:
             for group, batches in evaluating(itertools.chain([first], groups)):
                 leading = LeadingRows(relation) if relation.keeps_leading else None
                 with transaction(connection):
                     missing.record()
-                    sink.store(
-                        *(asked.estimator, relation, group),
+                    store_batches(
+                        *(connection, cells.estimator, relation, group),
                         giving_back(connection, batches(leading)),
                         leading,
                         replace=replace,
@@ -375,10 +325,10 @@ Evaluating = Callable[[Iterator["Sized"]], Iterator[tuple["Sized", Batches]]]
 
 @contextmanager
 def _evaluated(
-    asked: Asked, relation: Relation, workers: int, tracker: _Tracker
+    cells: StudyCells, relation: Relation, workers: int, tracker: _Tracker
 ) -> Iterator[Evaluating]:
     """Yield a function that evaluates groups of cells of a relation."""
-    estimator, catalog = asked.estimator, asked.catalog
+    estimator, catalog = cells.estimator, cells.catalog
 
     def alone(groups: Iterator[Sized]) -> Iterator[tuple[Sized, Batches]]:
         for group in groups:

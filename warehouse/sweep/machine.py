@@ -1,8 +1,10 @@
-"""The memory that DuckDB may use while a sweep stores rows."""
+"""The cores and the memory that a sweep uses."""
 
 from __future__ import annotations
 
+import os
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import duckdb
@@ -11,6 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Batch = TypeVar("Batch")
+
+_ROWS_OF_WORKER = 1_000_000
+"""Rows for which one more worker pays: starting it takes as long as evaluating that many."""
+
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 MOST_BYTES = 1_000_000_000
 """Memory limit for two threads. DuckDB keeps written blocks, which nobody reads again, until it
@@ -28,6 +36,39 @@ BATCHES_BETWEEN = 16
 pages as well, which costs page faults."""
 
 
+def usable_cores() -> int:
+    """Return the cores that this process may use: by its affinity and by its control group."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min([cores, *_quotas()]))
+
+
+def _quotas() -> list[int]:
+    """Return the limits of the control groups that this process is in, in whole cores."""
+    quotas = []
+    with suppress(OSError):
+        own = _OWN_CGROUP.read_text(encoding="utf-8").rpartition("::")[2].strip().lstrip("/")
+        folder = _CGROUPS / own
+        for group in (folder, *folder.parents):
+            if not group.is_relative_to(_CGROUPS):
+                break
+            with suppress(OSError, ValueError):
+                quota, period = (group / "cpu.max").read_text(encoding="utf-8").split()
+                quotas.append(int(quota) // int(period))  # "max" is no number: no limit
+    return quotas
+
+
+def default_workers(rows: int) -> int:
+    """Return how many processes evaluate `rows` rows: two thirds of the cores at most.
+
+    The other cores compress and write. On two cores this process does everything, and evaluation
+    and storage overlap anyway.
+    """
+    return max(1, min(usable_cores() * 2 // 3, rows // _ROWS_OF_WORKER))
+
+
 def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
     """Lower the memory limit of a database to what a sweep needs; keep a lower one."""
     before, threads = _limit(connection)
@@ -41,11 +82,6 @@ def giving_back(connection: duckdb.DuckDBPyConnection, batches: Iterator[Batch])
 
     With a low limit all the time, DuckDB's threads would wait for one another. A low limit for a
     moment only frees blocks that are on disk, because DuckDB frees these first.
-
-    Parameters
-    ----------
-    connection
-        Stores the batches.
     """
     limit, threads = _limit(connection)
     kept = WORKING_BYTES + THREAD_BYTES * max(threads - 2, 0)

@@ -15,13 +15,14 @@ from estimators.roofline.search import RooflineSearch
 from warehouse.database import sink
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
-from warehouse.lake.names import Shard
-from warehouse.lake.shard import own_cells
+from warehouse.lake.jobs import Shard
+from warehouse.lake.parts import cells_of_shard
 from warehouse.studies.study import Study, read_study
-from warehouse.sweep import planned, runner
-from warehouse.sweep.asked import asked_study
-from warehouse.sweep.planned import Plan, Stream, num_cells, plan
+from warehouse.sweep import cells as cells_module
+from warehouse.sweep import runner
+from warehouse.sweep.cells import StudyCells, counted_cells, num_cells, study_cells
 from warehouse.sweep.runner import run_study
+from warehouse.sweep.study import study_under_options
 
 
 def study(name: str = "mine", **space: Any) -> Study:
@@ -37,8 +38,8 @@ SMALL = study(num_gpus=[8, 16, 32])
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every study be a stream, its cells be made two at a time and stored five at a time."""
-    monkeypatch.setattr(planned, "MOST_LISTED", 0)
-    monkeypatch.setattr(planned, "_DRAWS", 1)
+    monkeypatch.setattr(cells_module, "MOST_COUNTED", 0)
+    monkeypatch.setattr(cells_module, "_DRAWS", 1)
     monkeypatch.setattr(search, "CHUNK_CELLS", 2)
     monkeypatch.setattr(runner, "CHUNK_CELLS", 2)
     monkeypatch.setattr(sink, "MOST_CELLS", 5)
@@ -126,10 +127,9 @@ def test_a_cell_that_two_spaces_have_is_evaluated_once(database: Path) -> None:
     assert run_study(database, read_study(table, "twice")).cells == 3
 
 
-def _unseen(asked: Study, catalog: Any, _profiles: Any) -> Stream:
-    """Return a stream whose sample has no cell: no draw finds a fault."""
-    estimator = get(asked.estimator)
-    return Stream(asked, estimator, catalog, Plan(estimator, (), catalog), 1.0)
+def _unseen(asked: Study, catalog: Any, _profiles: Any) -> StudyCells:
+    """Return cells whose sample has none: no draw finds a fault."""
+    return StudyCells(asked, get(asked.estimator), catalog, (), 1.0)
 
 
 @pytest.mark.usefixtures("streams")
@@ -144,7 +144,7 @@ def _unseen(asked: Study, catalog: Any, _profiles: Any) -> Stream:
 def test_a_fault_in_the_last_combination_is_refused_before_anything_is_written(
     database: Path, space: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planned, "_stream", _unseen)
+    monkeypatch.setattr(cells_module, "_sampled_cells", _unseen)
     with pytest.raises(InputError, match=says):
         run_study(database.parent / "new.duckdb", study(**space))
     assert not (database.parent / "new.duckdb").exists()
@@ -171,14 +171,14 @@ def test_few_cells_of_a_stream_are_in_memory_at_once(
             made.append(cell.id)
             yield cell
 
-    asked = planned.planned(SMALL, packaged_catalog())
+    asked = study_cells(SMALL, packaged_catalog())
     monkeypatch.setattr(RooflineSearch, "checked_cells", noted)
     ahead: list[int] = []
 
     def look(_rows: int, _total: int, cells: int, _cells: int) -> None:
         ahead.append(len(made) - cells)
 
-    run_study(database, SMALL, on_progress=look, workers=1, asked=asked)
+    run_study(database, SMALL, on_progress=look, workers=1, cells=asked)
     assert len(made) == 12
     assert max(ahead) <= 5 + 2, "a group and a chunk"
 
@@ -194,13 +194,13 @@ def test_a_stream_of_idle_choices_has_the_cells_of_a_list(monkeypatch: pytest.Mo
     }
     table = {"name": "idle", "estimator": "training_step", "space": space}
     asked = read_study(table, "idle")
-    expected = [cell.id for cell, _ in plan(asked, packaged_catalog()).cells]
+    expected = [cell.id for cell, _ in counted_cells(asked, packaged_catalog()).counted]
     assert len(expected) > num_cells(asked), "some have a choice that changes nothing"
-    monkeypatch.setattr(planned, "MOST_LISTED", 0)
-    monkeypatch.setattr(planned, "_DRAWS", 1)
+    monkeypatch.setattr(cells_module, "MOST_COUNTED", 0)
+    monkeypatch.setattr(cells_module, "_DRAWS", 1)
     monkeypatch.setattr(search, "CHUNK_CELLS", 20)
-    found = planned.planned(asked, packaged_catalog())
-    assert isinstance(found, Stream)
+    found = study_cells(asked, packaged_catalog())
+    assert found.is_sampled
     assert [cell.id for cell in found.of("training_step")] == expected
 
 
@@ -213,7 +213,7 @@ def test_a_shard_counts_no_layouts_of_cells_of_others(monkeypatch: pytest.Monkey
         return count(self, cell)
 
     monkeypatch.setattr(RooflineSearch, "count", noted)
-    shards = [list(own_cells(SMALL, catalog, Shard(number, 3))) for number in (1, 2, 3)]
+    shards = [list(cells_of_shard(SMALL, catalog, Shard(number, 3))) for number in (1, 2, 3)]
     assert sum(map(len, shards)) == len({cell.id for shard in shards for cell in shard}) == 12
     assert len(counted) <= 3 * 2 * 2, "one for each space, variant and shard"
 
@@ -230,7 +230,7 @@ def test_a_shard_checks_parts_that_differ_in_one_axis_at_once(
 
     monkeypatch.setattr(RooflineSearch, "checked_cells", noted)
     asked = study(num_gpus=[8, 16, 32, 64, 128, 256, 512, 1024])
-    shards = [list(own_cells(asked, catalog, Shard(number, 2))) for number in (1, 2)]
+    shards = [list(cells_of_shard(asked, catalog, Shard(number, 2))) for number in (1, 2)]
     assert [len(shard) for shard in shards] == [16, 16]
     assert len(made) <= 2 * 2 * 2, "one for each accelerator, variant and shard"
 
@@ -241,13 +241,13 @@ def test_a_shard_checks_parts_that_differ_in_one_axis_at_once(
     ["cluster_notebook", "errata", "megatron", "roofline_published", "run_optimizer"],
 )
 def test_shards_of_a_packaged_study_have_its_cells_and_no_others(name: str, of: int) -> None:
-    asked, catalog = asked_study(name, Path("missing.duckdb")), packaged_catalog()
+    asked, catalog = study_under_options(name, Path("missing.duckdb")), packaged_catalog()
     catalog = asked.defined.added_to(catalog)
     shards = [
-        {cell.id for cell in own_cells(asked, catalog, Shard(number, of))}
+        {cell.id for cell in cells_of_shard(asked, catalog, Shard(number, of))}
         for number in range(1, of + 1)
     ]
-    assert set().union(*shards) == {cell.id for cell, _ in plan(asked, catalog).cells}
+    assert set().union(*shards) == {cell.id for cell, _ in counted_cells(asked, catalog).counted}
     assert of > 3 or all(shards)
 
 
