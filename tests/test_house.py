@@ -19,7 +19,6 @@ ROOMS = (
     *(
         "errors",
         "limits",
-        "numbers",
         "options",
         "processes",
         "files",

@@ -11,8 +11,7 @@ import numpy as np
 from estimators.names import did_you_mean, nearest_columns
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
-from warehouse.limits import LINE_MARKS, control_character
-from warehouse.numbers import Number
+from warehouse.limits import LINE_MARKS, Number, control_character
 from warehouse.options import reader_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from warehouse.cli.common import put_page, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Name, Replace
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
-from warehouse.options import Accelerator, EstimatorName
+from warehouse.options import DEFAULT_FIT, Accelerator, EstimatorName
 from warehouse.show.formats import count
 from warehouse.show.page import Page, Section, table_of
 
@@ -48,7 +48,7 @@ _ROWS = (
 _OWN_HEADINGS = {"published_row": "measured row", "published_step_seconds": "measured step s"}
 """Headings for a user's own runs, which are not published."""
 
-DEFAULT_FIT = "product_rate_factor,exposed_communication"
+DEFAULT_FITTED = ",".join(DEFAULT_FIT)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class FitOptions:
             "value for the tensor, gradient and parameter overlap fractions that may change; "
             "exposed share = 1 - overlap.",
         ),
-    ] = DEFAULT_FIT
+    ] = DEFAULT_FITTED
     rows: Annotated[
         list[str] | None,
         typer.Option(
@@ -171,7 +171,7 @@ def _refuse_mixed(reference: str | None, fitting: FitOptions, timed: TimedOption
             "--rows": fitting.rows,
             "--beyond-range": fitting.beyond_range,
         }
-        mixed["--fit"] = fitting.fit != DEFAULT_FIT
+        mixed["--fit"] = fitting.fit != DEFAULT_FITTED
         given = next((option for option, value in mixed.items() if value), None)
         if given is not None:
             hint = f"leave {given} out: kernels are not fitted to steps"

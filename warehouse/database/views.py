@@ -31,7 +31,7 @@ from warehouse.database.in_force import (
     staging_name,
 )
 from warehouse.database.lineage import Token, names_in, tokens
-from warehouse.database.meanings import OTHER_COLUMNS, argument_meaning, comment_of, role_of
+from warehouse.database.meanings import argument_meaning, comment_of, role_of
 from warehouse.database.sql_text import is_name, literal, quoted
 from warehouse.errors import InputError
 
@@ -69,9 +69,6 @@ MACROS = "macros.sql"
 _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
-_COMMENTS = "comments on views, macros and columns, with roles and notes"
-"""Version of the comments: change it when comments are added, so that existing databases get
-them."""
 NOTE = " Note: "
 """Begins the part of a comment that follows the grain."""
 _CALL = "After `use` of this database"
@@ -175,16 +172,6 @@ def leading_sql(source: str = "") -> str:
 def kept_tables(directory: Path | None = None) -> list[View]:
     """Return the kept tables, each after those that it reads."""
     return [view for view in packaged(directory) if view.kept_on]
-
-
-def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
-    """Return everything that decides which views and macros are created."""
-    directory = directory or resources.sql_directory()
-    parts = [(view.name, view.comment, view.sql) for view in _generated()]
-    parts += [(_COMMENTS, column.name, column.comment) for column in OTHER_COLUMNS.values()]
-    files = [directory / MACROS]
-    files += [path for layer in LAYERS for path in sorted((directory / layer).glob("*.sql"))]
-    return [*parts, *((p.parent.name, p.name, p.read_text("utf-8")) for p in files if p.exists())]
 
 
 def packaged(directory: Path | None = None) -> list[View]:

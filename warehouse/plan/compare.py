@@ -39,28 +39,14 @@ _LARGEST = 65_536
 
 @dataclass(frozen=True)
 class Comparison:
-    """The fastest layout of each GPU count that has one which fits.
-
-    Attributes
-    ----------
-    lines
-        One for each count, with the figures of its layout.
-    rates
-        Price and power of a GPU that the figures are based on.
-    """
+    """The fastest layout of each GPU count that has one which fits, at the rates of one GPU."""
 
     lines: Sequence[Line]
     rates: GpuRates
 
 
 def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Comparison:
-    """Return the fastest layout of each GPU count of a sweep that is stored.
-
-    Raises
-    ------
-    InputError
-        If no layout fits, or none on the count that is asked for.
-    """
+    """Return the fastest layout of each GPU count of a sweep that is stored."""
     problems, wanted = list(sweep.problems.values()), run.request.num_gpus
     with ask.fastest_of(run, problems):
         lines, rates = [], GpuRates()
@@ -77,13 +63,7 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Compariso
 
 
 def best_counts(run: TrainingRun, comparison: Comparison) -> list[Line]:
-    """Return the lines within every limit, the best one first.
-
-    Raises
-    ------
-    InputError
-        If there is none; the message has the nearest figure for each limit.
-    """
+    """Return the lines within every limit, the best one first; there is one at least."""
     kept = within_limits(run, comparison.lines)
     if not kept:
         raise nothing_within_limits(run, comparison.lines, comparison.rates)
@@ -93,12 +73,7 @@ def best_counts(run: TrainingRun, comparison: Comparison) -> list[Line]:
 def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
     """Return the counts to try between a power of two and the next.
 
-    Parameters
-    ----------
-    tried
-        Counts that were tried.
-    lines
-        The fastest layout of each of them that has one which fits.
+    `lines` has the fastest layout of each count that was tried and has one which fits.
     """
     kept = within_limits(run, lines)
     best = kept[0]["num_gpus"] if kept else _nearest_count(run, lines)
@@ -151,8 +126,6 @@ class NoFaster:
 
     Attributes
     ----------
-    num_gpus, smaller
-        The count, and the smaller one.
     is_slower
         Whether it takes as long as the smaller one or longer.
     odd_part
@@ -178,13 +151,7 @@ class NoFaster:
 
 
 def no_faster_counts(run: TrainingRun, lines: Iterable[Line]) -> dict[int, NoFaster]:
-    """Return the GPU counts whose time is hardly better than that of a smaller one, by count.
-
-    Parameters
-    ----------
-    lines
-        The fastest layout of each count that has one which fits.
-    """
+    """Return the GPU counts whose time is hardly better than that of a smaller one, by count."""
     found: dict[int, NoFaster] = {}
     fastest: Line | None = None
     for line in sorted(lines, key=lambda line: int(line["num_gpus"])):
@@ -260,13 +227,7 @@ def _count(line: Line) -> int:
 
 
 def why_no_layout_fits(least_bytes: float | None) -> str:
-    """Return the reason why a GPU count has no layout that fits.
-
-    Parameters
-    ----------
-    least_bytes
-        The least memory of its layouts; None: it has none.
-    """
+    """Return why a GPU count has no layout that fits; without least memory it has none at all."""
     if least_bytes is None:
         return f"no layout: {LAYOUT_RULE}"
     return f"none fits: the smallest takes {least_bytes / 1e9:,.1f} GB"
@@ -275,13 +236,7 @@ def why_no_layout_fits(least_bytes: float | None) -> str:
 def nothing_fits(
     run: TrainingRun, ask: QueryCache, sweep: Sweep, fitting: Sequence[Line]
 ) -> InputError:
-    """Return the error of GPU counts without a layout that fits: the least memory, what fits.
-
-    Parameters
-    ----------
-    fitting
-        The fastest layout of each count that has one which fits.
-    """
+    """Return the error of GPU counts without a layout that fits: the least memory, what fits."""
     counts = sorted(sweep.problems)
     wanted = run.request.num_gpus or counts[-1]
     memory = ask(queries.least_memory(run, sweep.problems.values()))

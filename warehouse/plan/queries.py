@@ -51,13 +51,11 @@ class GpuRates:
 
     Attributes
     ----------
-    usd_per_gpu_hour
-        Price on the basis that a budget is compared with.
     facility_watts
         Power of one GPU with its share of the server and of the site, for layouts whose power the
         estimator does not compute.
     pue
-        Energy of the site over that of its computers, for layouts that have one.
+        PUE; None for layouts without a computed power.
     """
 
     usd_per_gpu_hour: float | None = None
@@ -75,14 +73,8 @@ def best_layouts(
     """Return the query of the fastest layouts of one problem; of all of them without `top`.
 
     Layouts count once if they differ only in a placement, or in the recomputation of tensors that
-    are not kept anyway.
-
-    Parameters
-    ----------
-    spare_fraction
-        Share of the memory that a layout must leave free.
-    unlike
-        A layout; the others must differ from it in a column of `KIND`.
+    are not kept anyway. They leave a share of the memory free, and differ from `unlike` in a column
+    of `KIND`.
     """
     limit = "" if top is None else f"\nlimit {top}"
     others = ""

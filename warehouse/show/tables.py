@@ -102,16 +102,9 @@ def _fitting(
 ) -> list[int]:
     """Return the places of the columns that fit, in the order of the table; one at least.
 
-    Columns with one value are left out first, the least important ones before others; then columns
-    that are not needed to distinguish rows; columns of the key come last. The most important column
-    that is in neither group stays.
-
-    Parameters
-    ----------
-    same
-        Places of columns that have one value in all rows.
-    key
-        Places of columns that distinguish the rows.
+    Columns with one value (`same`) are left out first, the least important ones before others; then
+    columns that are not needed to distinguish rows; columns of the `key` come last. The most
+    important column that is in neither group stays.
     """
     kept = _by_importance(names, terminal)
     lead = [place for place in kept if place not in same and place not in key][:1]

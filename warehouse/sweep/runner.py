@@ -25,8 +25,8 @@ from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import (
     MOST_CELLS,
-    DuckDBSink,
     commit_groups,
+    store_batches,
     stored_among,
     transaction,
 )
@@ -232,7 +232,6 @@ def rate_of_trial(cells: StudyCells) -> Rate:
 def _sweep(missing: Missing, progress: ProgressFile, workers: int) -> tuple[int, Rate]:
     """Evaluate and store missing cells, group by group; return how many rows, and their rate."""
     connection, estimator = missing.connection, missing.cells.estimator
-    sink = DuckDBSink(connection)
     num_bytes, started = used_bytes(connection), time.perf_counter()
     rows = 0
     for relation in estimator.relations:
@@ -246,8 +245,8 @@ def _sweep(missing: Missing, progress: ProgressFile, workers: int) -> tuple[int,
                 leading = LeadingRows(relation) if relation.keeps_leading else None
                 with transaction(connection):
                     missing.record()
-                    sink.store(
-                        *(estimator, relation, group),
+                    store_batches(
+                        *(connection, estimator, relation, group),
                         giving_back(connection, batches(leading)),
                         leading,
                         replace=missing.force,
