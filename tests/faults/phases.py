@@ -13,7 +13,7 @@ from tests.faults.processes import said, value_of
 from tests.faults.state import State, facts_in_force, state_of, state_of_folder
 from warehouse.database import resources, snapshot
 from warehouse.database.connection import open_as_it_is
-from warehouse.database.sink import DuckDBSink
+from warehouse.database.sink import store_batches
 from warehouse.database.sql_text import literal
 from warehouse.lake import collect as collecting
 from warehouse.lake import shard as sharding
@@ -164,11 +164,9 @@ def acknowledging(acknowledge: Acknowledge) -> None:
         acknowledge(cells)
         count(self, cells)
 
-    store = DuckDBSink.store
-
-    def stored(self: Any, *arguments: Any, **options: Any) -> None:
-        store(self, *arguments, **options)
-        acknowledge(len(arguments[2]))
+    def stored(*arguments: Any) -> None:
+        store_batches(*arguments)
+        acknowledge(len(arguments[3]))
 
     write = sharding._write_cell
 
@@ -178,7 +176,7 @@ def acknowledging(acknowledge: Acknowledge) -> None:
         return rows
 
     replace(runner._Tracker, "add_cells", add_cells)
-    replace(collecting, "DuckDBSink", type("Sink", (DuckDBSink,), {"store": stored}))
+    replace(collecting, "store_batches", stored)
     replace(sharding, "_write_cell", written)
 
 

@@ -96,7 +96,7 @@ COMMANDS = (
     ),
     Entry("validate", "warehouse validate"),
     Entry("calibrate", "warehouse calibrate published_megatron_recompute --name megatron_2022"),
-    Entry("profiles", "warehouse profiles"),
+    Entry("profiles", "warehouse profiles", "calibrate"),
     Entry(
         "sql", 'warehouse sql "select model, count(*) from configuration group by model"', "query"
     ),

@@ -25,9 +25,8 @@ from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import (
     MOST_CELLS,
-    DuckDBSink,
-    Sink,
     commit_groups,
+    store_batches,
     stored_among,
     transaction,
 )
@@ -147,11 +146,11 @@ def run_study(
         return SweepReport(study.name, 0, 0, *stored_before, time.perf_counter() - started)
     with writing(database) as connection:
         bound_memory(connection)
-        sink = DuckDBSink(connection)
-        stored = {} if force else sink.stored_among([cell.id for cell, _ in cells.counted])
+        ids = [cell.id for cell, _ in cells.counted]
+        stored = {} if force else stored_among(connection, ids)
         size = cells.size(stored)
         begin_study(connection, study, size.cells, size.rows)
-        missing = Missing(cells, sink, connection, force=force)
+        missing = Missing(cells, connection, force=force)
         progress = Progress(
             study.name,
             total_rows=size.rows,
@@ -203,10 +202,9 @@ class Missing:
     """Iterates over the cells of a study that are not stored, and counts the others."""
 
     def __init__(
-        self, cells: StudyCells, sink: Sink, connection: DuckDBPyConnection, *, force: bool = False
+        self, cells: StudyCells, connection: DuckDBPyConnection, *, force: bool = False
     ) -> None:
         self._cells = cells
-        self._sink = sink
         self._connection = connection
         self._force = force
         self._unrecorded: list[int] = []
@@ -219,7 +217,7 @@ class Missing:
         while some := list(itertools.islice(cells, CHUNK_CELLS)):
             new = [cell for cell in some if self.seen.add(cell.id)]
             ids = [cell.id for cell in new]
-            stored = {} if self._force else self._sink.stored_among(ids)
+            stored = {} if self._force else stored_among(self._connection, ids)
             self._unrecorded += ids
             if len(self._unrecorded) > MOST_CELLS:
                 self.record()
@@ -257,7 +255,7 @@ def rate_of_trial(cells: StudyCells) -> Rate:
             rates = []
             for group in groups:
                 part = replace(cells, counted=group, sample_share=None)
-                missing = Missing(part, DuckDBSink(connection), connection)
+                missing = Missing(part, connection)
                 rates.append(_timed(connection, part, missing, tracker, workers=1)[1])
     *_, small, large = [rates[0], *rates]
     rows, fewer = _rows(groups[-1]), _rows(groups[max(len(groups) - 2, 0)])
@@ -293,7 +291,6 @@ def _sweep(
     replace: bool,
 ) -> int:
     """Evaluate and store missing cells, relation by relation, group by group; return their rows."""
-    sink = DuckDBSink(connection)
     done = 0
     for relation in cells.estimator.relations:
         groups = commit_groups(missing.of(relation), COMMIT_ROWS * -(-workers // 2))
@@ -305,8 +302,8 @@ def _sweep(
                 leading = LeadingRows(relation) if relation.keeps_leading else None
                 with transaction(connection):
                     missing.record()
-                    sink.store(
-                        *(cells.estimator, relation, group),
+                    store_batches(
+                        *(connection, cells.estimator, relation, group),
                         giving_back(connection, batches(leading)),
                         leading,
                         replace=replace,
