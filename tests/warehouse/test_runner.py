@@ -405,10 +405,11 @@ def test_the_progress_file_lives_as_long_as_the_sweep(
     seconds, started = [100.0], progress.started_at
     monkeypatch.setattr("warehouse.sweep.progress.time.monotonic", lambda: seconds[0])
     with ProgressFile(database, progress) as file:
+        file.add_cells(1)
         seconds[0] += 16
         # the clock is set back by an hour meanwhile
         monkeypatch.setattr("warehouse.sweep.progress.time.time", lambda: started - 3600)
-        file.update(4, 1)
+        file.add_rows(4)
         found = read_progress(database)
         assert found is not None
         assert (found["study"], found["rows"], found["cells"]) == ("one", 4, 1)
