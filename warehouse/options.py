@@ -109,20 +109,16 @@ def given(question: object) -> dict[str, Any]:
 MAX_GPUS = 16_384
 """Largest GPU count that `plan` tries unless ``--max-gpus`` says otherwise."""
 
+DEFAULT_FIT = ("product_rate_factor", "exposed_communication")
+"""Constants that `calibrate` fits unless ``--fit`` names others."""
+
 DEFAULT_PLANNER = registry.default("plan")
 """Estimator of `plan` unless another one is named."""
 
 
 # ---- the estimator and its constants ----
 
-EstimatorName = Annotated[
-    str | None,
-    text_option(
-        "--estimator",
-        "NAME",
-        "Use this estimator.",
-    ),
-]
+EstimatorName = Annotated[str | None, text_option("--estimator", "NAME", "Use this estimator.")]
 Variant = Annotated[
     str | None,
     text_option(
@@ -143,17 +139,9 @@ CatalogFile = Annotated[
 
 # ---- problems ----
 
-Model = Annotated[
-    str | None,
-    text_option("--model", "NAME", "The model, in any spelling."),
-]
+Model = Annotated[str | None, text_option("--model", "NAME", "The model, in any spelling.")]
 Accelerator = Annotated[
-    str | None,
-    text_option(
-        "--accelerator",
-        "NAME",
-        "The accelerator, by any of its names.",
-    ),
+    str | None, text_option("--accelerator", "NAME", "The accelerator, by any of its names.")
 ]
 NvlinkSize = Annotated[int | None, whole_option("--nvlink-size", "GPUs in one NVLink domain.")]
 NumGpus = Annotated[int | None, whole_option("--num-gpus", "GPUs of the run.", "--gpus")]
@@ -165,9 +153,7 @@ SequenceLength = Annotated[int | None, whole_option("--seq-len", "Tokens of a se
 Framework = Annotated[
     str | None,
     text_option(
-        "--framework",
-        "NAME",
-        "The program whose choices are assumed: a row of table framework.",
+        "--framework", "NAME", "The program whose choices are assumed: a row of table framework."
     ),
 ]
 StudyName = Annotated[
@@ -212,16 +198,11 @@ Prices = Annotated[
     ),
 ]
 ElectricityPrice = Annotated[
-    float | None,
-    number_option("--electricity-price", "Price of a kWh.", metavar="USD", least=0),
+    float | None, number_option("--electricity-price", "Price of a kWh.", metavar="USD", least=0)
 ]
 Pue = Annotated[
     str | None,
-    text_option(
-        "--pue",
-        "RATIO|NAME",
-        "Overhead of the site, or a site of table facility_pue.",
-    ),
+    text_option("--pue", "RATIO|NAME", "Overhead of the site, or a site of table facility_pue."),
 ]
 Watts = Annotated[
     float | None,
@@ -325,8 +306,7 @@ class PlanOptions:
     """
 
     tokens: Annotated[
-        float,
-        number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0),
+        float, number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0)
     ]
     model: Model = None
     accelerator: Accelerator = None
@@ -361,8 +341,7 @@ class PlanOptions:
         ),
     ] = None
     max_gpus: Annotated[
-        int,
-        whole_option("--max-gpus", "Largest GPU count to try within the limits."),
+        int, whole_option("--max-gpus", "Largest GPU count to try within the limits.")
     ] = MAX_GPUS
     goodput: Goodput = None
     electricity_price: ElectricityPrice = None

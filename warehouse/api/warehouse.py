@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -14,7 +14,6 @@ from estimators import registry
 from warehouse.api.arguments import (
     as_pairs,
     count,
-    plain,
     question_of,
     refuse_control_characters,
     refuse_unknown,
@@ -22,11 +21,9 @@ from warehouse.api.arguments import (
 )
 from warehouse.api.database_file import warn
 from warehouse.api.given_frame import Rows, given_frame
-from warehouse.api.queries import QueriedFile
 from warehouse.api.results import frame_of_rows, layout_diagnosis, planned_run, step_explanation
-from warehouse.ask.cost import costs, energies
+from warehouse.api.stored import StoredRows
 from warehouse.ask.explain import explain_pairs
-from warehouse.ask.rank import ranking
 from warehouse.ask.why import diagnose_pairs
 from warehouse.database.connection import open_once
 from warehouse.database.copies import back_up_before_sweep
@@ -38,13 +35,8 @@ from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
 from warehouse.options import (
     MAX_GPUS,
-    Carbon,
-    CostOptions,
     PlanOptions,
-    Prices,
-    RankFilters,
     Tokens,
-    given,
 )
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.definitions import every_definition
@@ -56,12 +48,11 @@ from warehouse.sweep.study import study_under_options
 if TYPE_CHECKING:
     from estimators.contract import Scalar
     from warehouse.api.results import LayoutDiagnosis, PlannedRun, StepExplanation
-    from warehouse.ask.cost import RunTable
     from warehouse.plan.search import Sweep
     from warehouse.sweep.runner import SweepReport
 
 
-class Warehouse(QueriedFile):
+class Warehouse(StoredRows):
     """A database of estimates.
 
     Each call opens the file and closes it again, so that a notebook does not block a sweep. In a
@@ -93,192 +84,6 @@ class Warehouse(QueriedFile):
     >>> best.height, best["rank_by_time"].to_list()[:3]
     (3, [1, 1, 1])
     """
-
-    # ---- stored rows ----
-
-    def rank(
-        self,
-        *,
-        model: str | None = None,
-        accelerator: str | None = None,
-        num_gpus: int | None = None,
-        nvlink_size: int | None = None,
-        num_clusters: int | None = None,
-        global_batch_size: int | None = None,
-        strategy: str | None = None,
-        study: str | None = None,
-        estimator: str | None = None,
-        variant: str | None = None,
-        by: str = "step_seconds",
-        top: int | None = None,
-        **unknown: Never,
-    ) -> pl.DataFrame:
-        """Return the best stored layouts of each problem, as ``warehouse rank``.
-
-        Layouts compete within one problem: one model on one system with one number of GPUs and one
-        batch. A problem without a layout that fits in memory has no row. Keywords that are
-        `unknown` are refused, with the arguments that they may mean.
-
-        Parameters
-        ----------
-        model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
-            Values that a problem must have; names in any spelling. With a strategy layouts are
-            ranked within it.
-        study
-            Name of a stored study: only its problems. Other stored layouts of them compete as well.
-        estimator
-            Its name; None: the study's, or the most detailed one that has rows of what is asked.
-        variant
-            ``published``, ``corrected`` or errata such as ``R2,R4``; None: corrected, or published
-            where the estimator has no mends.
-        by
-            A numeric column of view configuration to rank by, best value first.
-        top
-            Layouts of each problem; None: ten of one problem, the best one of several.
-
-        Returns
-        -------
-        polars.DataFrame
-            A row for each layout, best first within a problem. Columns: estimator, variant, those
-            that name the problem, the rank, the layout and its results.
-
-        Examples
-        --------
-        >>> best = warehouse.rank(model="gpt3_1T", accelerator="B200", num_gpus=1024, nvlink_size=8)
-        >>> best["rank_by_time"].to_list()
-        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-        >>> best["step_seconds"].is_sorted()
-        True
-        """
-        problem = question_of(RankFilters, locals())
-        refuse_unknown(self.rank, unknown)
-        top = count("top", top)
-        with self._reading() as connection:
-            filters, ranked = ranking(
-                *(connection, given(problem)),
-                estimator=estimator,
-                variant=variant,
-                top=top,
-                by=by,
-                study=study,
-            )
-        frame = frame_of_rows(ranked.columns, ranked.rows)
-        named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
-        return frame.select(*named, pl.all())
-
-    def cost(
-        self,
-        *,
-        model: str | None = None,
-        accelerator: str | None = None,
-        num_gpus: int | None = None,
-        seq_len: int | None = None,
-        tokens: float | str | None = None,
-        estimator: str | None = None,
-        variant: str | None = None,
-        identity: int | None = None,
-        study: str | None = None,
-        price: float | Sequence[float] | None = None,
-        year: int | None = None,
-        all_years: bool = False,
-        goodput: float | str | None = None,
-        pue: float | str | None = None,
-        electricity_price: float | None = None,
-        watts: float | None = None,
-        **unknown: Never,
-    ) -> pl.DataFrame:
-        """Return what stored runs cost, rented and owned, as ``warehouse cost``.
-
-        A warning says which runs are left out, and why. Keywords that are `unknown` are refused.
-
-        Parameters
-        ----------
-        model, accelerator, num_gpus, seq_len, estimator, variant
-            Values that a run must have; variant ``all`` compares every variant.
-        tokens
-            Tokens of every run, such as 15e12 or "15T"; None: each run's own.
-        identity, study
-            Id of a cell or of a problem, or name of a stored study: only its runs.
-        price
-            USD of an hour of one GPU, instead of published prices; several give rows for each.
-        year, all_years
-            Prices of one year, or of every year; by default of the last one.
-        goodput, pue
-            A number, or the name of a row of table goodput or facility_pue.
-        electricity_price, watts
-            USD a kWh; power of one GPU with its server, while training.
-
-        Returns
-        -------
-        polars.DataFrame
-            A row for each model, system and price: hours in GPU-hours, costs in USD.
-
-        Examples
-        --------
-        >>> costs = warehouse.cost(model="megatron_1.7B", tokens="300G", price=2.0)
-        >>> costs["lowest_cost_usd"].min() == 2 * costs["lowest_gpu_hours"].min()
-        True
-        """
-        options = question_of(CostOptions, locals())
-        refuse_unknown(self.cost, unknown)
-        prices = value_of(Prices, "price", price) or ()
-        with self._reading() as connection:
-            runs = costs(connection, options, prices, plain(year), all_years=all_years)
-        return _run_frame(runs)
-
-    def energy(
-        self,
-        *,
-        model: str | None = None,
-        accelerator: str | None = None,
-        num_gpus: int | None = None,
-        seq_len: int | None = None,
-        tokens: float | str | None = None,
-        estimator: str | None = None,
-        variant: str | None = None,
-        identity: int | None = None,
-        study: str | None = None,
-        carbon: float | str | Sequence[float | str] | None = None,
-        all_powers: bool = False,
-        goodput: float | str | None = None,
-        pue: float | str | None = None,
-        electricity_price: float | None = None,
-        watts: float | None = None,
-        **unknown: Never,
-    ) -> pl.DataFrame:
-        """Return the energy of stored runs and its CO2e, as ``warehouse energy``.
-
-        A warning says which runs are left out, and why. Keywords that are `unknown` are refused.
-
-        Parameters
-        ----------
-        model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study
-            As `cost` takes them.
-        carbon
-            kg CO2e of a kWh, or a grid of table grid_carbon by any of its names; several values
-            give rows for each. None: the grids of published runs.
-        all_powers
-            Also at full load, and of the accelerator alone.
-        goodput, pue, electricity_price, watts
-            As `cost` takes them.
-
-        Returns
-        -------
-        polars.DataFrame
-            A row for each model, system, power and grid: kWh, kg CO2e and W.
-
-        Examples
-        --------
-        >>> energies = warehouse.energy(model="megatron_1.7B", tokens="300G", carbon=0.1)
-        >>> energies["kg_co2e_per_kwh"].unique().to_list()
-        [0.1]
-        """
-        options = question_of(CostOptions, locals())
-        refuse_unknown(self.energy, unknown)
-        grids = value_of(Carbon, "carbon", carbon) or ()
-        with self._reading() as connection:
-            runs = energies(connection, options, grids, all_powers=all_powers)
-        return _run_frame(runs)
 
     # ---- questions that are evaluated in memory ----
 
@@ -641,10 +446,3 @@ class Warehouse(QueriedFile):
                 warn=warn,
             )
         return frame_of_rows(comparison.columns, comparison.rows)
-
-
-def _run_frame(runs: RunTable) -> pl.DataFrame:
-    """Return runs as a frame; warn of those left out."""
-    for reason, number in runs.left_out.items():
-        warn(f"left out, {reason}: {number:,} runs")
-    return frame_of_rows(runs.columns, runs.rows)

@@ -14,6 +14,7 @@ from estimators.interval import place_of
 from warehouse.calibrate.fit import MAX_PARAMETERS, Parameter, Steps
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import systems
+from warehouse.options import DEFAULT_FIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,9 +24,6 @@ EXPOSED = "exposed_communication"
 
 OVERLAPS = ("tensor_overlap_fraction", "gradient_overlap_fraction", "parameter_overlap_fraction")
 """Constants behind `EXPOSED`: exposed share = 1 - overlap."""
-
-DEFAULT_FIT = ("product_rate_factor", EXPOSED)
-"""The constants that are fitted if none are named."""
 
 
 @dataclass(frozen=True)

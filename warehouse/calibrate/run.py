@@ -13,7 +13,7 @@ import polars as pl
 from estimators import registry
 from estimators.contract import PUBLISHED, Array, Catalog
 from warehouse.calibrate.fit import Fit, FitErrors, Steps, calibrate, errors_of
-from warehouse.calibrate.parameters import DEFAULT_FIT, EXPOSED, find_parameters
+from warehouse.calibrate.parameters import EXPOSED, find_parameters
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
@@ -28,6 +28,7 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import Resolved, resolve_rows, taken
 from warehouse.evaluate.profiles import systems
+from warehouse.options import DEFAULT_FIT
 
 if TYPE_CHECKING:
     from pathlib import Path

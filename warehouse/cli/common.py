@@ -64,12 +64,7 @@ def put_for_people(
 ) -> None:
     """Print a result to stdout; tables and Markdown use GB, percent and short headings.
 
-    Parameters
-    ----------
-    drop
-        Columns that a table leaves out.
-    headings
-        Column -> its heading in a table, where it is not the usual one.
+    A table leaves out columns of `drop`. `headings` replaces usual ones, by column.
     """
 
     def headed() -> list[str]:
@@ -154,13 +149,7 @@ def _put_lines(lines: Sequence[str], form: Format) -> None:
 
 
 def put_document(document: object, indent: int = 1) -> None:
-    """Print one JSON object.
-
-    Raises
-    ------
-    UsageError
-        If the user chose columns: the object is no table.
-    """
+    """Print one JSON object; it is no table, so that a choice of columns is refused."""
     refuse_choice()
     if has_text_ids():
         document = with_text_ids(document)

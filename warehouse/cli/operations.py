@@ -119,13 +119,7 @@ class SourceOptions:
     best: Best = False
 
     def settings(self) -> dict[str, str]:
-        """Return the columns given as KEY=VALUE, as texts.
-
-        Raises
-        ------
-        UsageError
-            If a text has another form, or a column is given twice.
-        """
+        """Return the columns given as KEY=VALUE, as texts."""
         from warehouse.errors import UsageError
 
         found: dict[str, str] = {}

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -138,23 +138,16 @@ def select(
         except the last: a terminal prints a million rows in half a minute.
     """
     limits = limits or Limits()
-    bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
-    with open_for_read(database) as connection, explained(database, limits), ExitStack() as stack:
-        if bound_process:
-            stack.enter_context(bounded)
-        connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
-        statement = _locked(connection, sql)
-        timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
+    bounded = f"set memory_limit = '{limits.memory_bytes}B'"
+    with _opened(database, sql, limits, bounded, bound_process=bound_process) as sandbox:
+        connection, statement, timed = sandbox
         relation = timed(lambda: connection.sql(statement))  # its types, without its rows
         columns, types = relation.columns, relation.types
         timed(lambda: connection.execute(readable(statement, columns, types)))
         # Fetched before the result is returned: most failing queries fail here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
-        yield Result(
-            tuple(columns),
-            tuple(map(str, types)),
-            _blocks(connection, block, timed, counts_printing),
-        )
+        blocks = _blocks(connection, block, timed, counts_printing)
+        yield Result(tuple(columns), tuple(map(str, types)), blocks)
 
 
 def copy_to(
@@ -183,41 +176,59 @@ def copy_to(
         If the file cannot be written.
     """
     path = str(target.absolute())
-    with open_for_read(database) as connection, explained(database, limits, target=path):
-        connection.execute(f"set allowed_paths = [{literal(path)}]")
-        statement = _locked(connection, sql)
-        with _Stopwatch(connection, limits, bound_process=False) as timed:
-            relation = timed(lambda: connection.sql(statement))
-            columns, types = relation.columns, relation.types
-            texts = [index for index, kind in enumerate(types) if kind.id in TEXTS]
+    allowed = f"set allowed_paths = [{literal(path)}]"
+    with _opened(database, sql, limits, allowed, target=path) as sandbox:
+        connection, statement, timed = sandbox
+        relation = timed(lambda: connection.sql(statement))
+        columns, types = relation.columns, relation.types
+        texts = [index for index, kind in enumerate(types) if kind.id in TEXTS]
 
-            def copied(query: str, changed: Mapping[str, str]) -> Copied:
-                copy = f"copy (from query({literal(query)})) to {literal(path)} ({options})"
-                [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
-                return Copied(int(rows), changed, texts)
+        def copied(query: str, changed: Mapping[str, str]) -> Copied:
+            copy = f"copy (from query({literal(query)})) to {literal(path)} ({options})"
+            [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
+            return Copied(int(rows), changed, texts)
 
-            def holds(query: str) -> bool:
-                # A hash of each value: without a use of them, DuckDB leaves out the cast.
-                check = f"select max(hash(x)) from query({literal(query)})"
-                try:
-                    timed(lambda: connection.execute(check).fetchall())
-                except duckdb.ConversionException:
-                    return False
-                return True
+        def holds(query: str) -> bool:
+            # A hash of each value: without a use of them, DuckDB leaves out the cast.
+            check = f"select max(hash(x)) from query({literal(query)})"
+            try:
+                timed(lambda: connection.execute(check).fetchall())
+            except duckdb.ConversionException:
+                return False
+            return True
 
-            with suppress(duckdb.ConversionException):  # a number is too large
-                return copied(*recast(statement, columns, types, casts))
-            return copied(*recast(statement, columns, types, casts, holds))
+        with suppress(duckdb.ConversionException):  # a number is too large
+            return copied(*recast(statement, columns, types, casts))
+        return copied(*recast(statement, columns, types, casts, holds))
 
 
 def sheet_of(
     database: Path, sql: str, limits: Limits, most_rows: int
 ) -> tuple[polars.DataFrame, list[str]]:
     """Return the first rows of one SELECT as a frame for Excel, and the columns that are texts."""
-    with open_for_read(database) as connection, explained(database, limits):
-        statement = _locked(connection, sql)
-        with _Stopwatch(connection, limits, bound_process=False) as timed:
-            return timed(lambda: excel_frame(connection.sql(statement).limit(most_rows)))
+    with _opened(database, sql, limits) as (connection, statement, timed):
+        return timed(lambda: excel_frame(connection.sql(statement).limit(most_rows)))
+
+
+@contextmanager
+def _opened(
+    database: Path,
+    sql: str,
+    limits: Limits,
+    *settings: str,
+    target: str = "",
+    bound_process: bool = False,
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, str, _Stopwatch]]:
+    """Yield a locked connection, the SELECT, and what runs parts of it within the limits."""
+    bytes_more = _FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES
+    bounded = _bounded_memory(bytes_more) if bound_process else nullcontext()
+    with open_for_read(database) as connection, explained(database, limits, target), bounded:
+        for setting in settings:
+            connection.execute(setting)
+        statement = sandboxed(connection, sql)
+        connection.execute("set lock_configuration = true")
+        with _Stopwatch(connection, limits, bound_process=bound_process) as timed:
+            yield connection, statement, timed
 
 
 def sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
@@ -241,13 +252,6 @@ def sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     if kind != duckdb.StatementType.SELECT:
         raise InputError(f"the query is not a SELECT but: {kind.name}", _ONE_SELECT)
     return str(statements[0].query)
-
-
-def _locked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """As `sandboxed`, and lock the settings of the database for good."""
-    statement = sandboxed(connection, sql)
-    connection.execute("set lock_configuration = true")
-    return statement
 
 
 def _blocks(

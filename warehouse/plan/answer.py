@@ -144,11 +144,6 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
 
     The last sweep has every GPU count that was tried. The answer has `top` layouts, and two at
     least, if there are as many.
-
-    Raises
-    ------
-    InputError
-        If nothing fits, or no GPU count meets every limit; the hint says what would.
     """
     last = sweeps[-1]
     within_limits = best_counts(run, compare_counts(run, ask, last))

@@ -82,8 +82,6 @@ class PlanRequest:
         Columns of the problem that were given, except model, accelerator, GPU count and batch.
     held
         Choices and layout columns that are fixed, with their values.
-    headroom_bytes
-        Memory that a layout must leave free.
     batch
         Sequences of a step; None: the estimator's default.
     defined
@@ -108,14 +106,8 @@ class PlanRequest:
 class CostTerms:
     """Terms of dollars and energy, as the macros of costs and energy take them.
 
-    Attributes
-    ----------
-    basis
-        Basis of the price that a budget is compared with.
-    prices
-        Prices of an hour of one GPU that were given.
-    carbons
-        Emissions of electricity that were given [kg/kWh], with the names of their grids.
+    A budget is compared with the price on `basis`. `prices` are given dollars of a GPU-hour,
+    `carbons` given emissions of electricity [kg/kWh].
     """
 
     basis: str = BASES[0]
@@ -136,20 +128,8 @@ class CostTerms:
 class TrainingRun:
     """A request with its model, system and batch resolved to numbers.
 
-    Attributes
-    ----------
-    mends
-        Mends of the variant that is shown by default: all of them.
-    problem
-        The problem's values for one GPU and one sequence.
-    batch
-        Sequences of a step.
-    is_default_batch
-        Whether the estimator's rule gave the batch.
-    parameters, active_parameters
-        Parameters of the layers: all of them, and those that one token passes through.
-    catalog
-        The reference tables, with the stored profiles.
+    `problem` has the values for one GPU and one sequence. Active parameters are those of the layers
+    that one token passes through. The catalog has the stored profiles.
     """
 
     request: PlanRequest
@@ -207,18 +187,8 @@ class TrainingRun:
 def read_request(options: PlanOptions, database: Path) -> PlanRequest:
     """Return the request that the options make.
 
-    Parameters
-    ----------
-    database
-        The file, read only for a model or a system that the reference tables do not have; it may
-        be missing.
-
-    Raises
-    ------
-    UsageError
-        If the estimator cannot plan, or options exclude one another or are missing.
-    RefusedError
-        If a text of `options.pairs` is not an input, or has no value of its column.
+    The database may be missing. It is read only for a model or a system that the reference tables
+    do not have.
     """
     _refuse_wrong_use(options)
     estimator = registry.get(options.estimator)
@@ -309,19 +279,7 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
 
 
 def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms:
-    """Return the terms of cost that the options make.
-
-    Parameters
-    ----------
-    reference
-        A connection to the reference tables, in which names are looked up.
-
-    Raises
-    ------
-    InputError
-        If a text is neither a sound number nor a name in its table, or a number is far from all
-        published ones.
-    """
+    """Return the terms of cost that the options make; reference tables explain names."""
     check_prices(reference, options.price or ())
     check_electricity_price(reference, options.electricity_price)
     check_watts(reference, options.watts)
@@ -347,17 +305,7 @@ def resolve(
 ) -> TrainingRun:
     """Return the run of a request: model and accelerator looked up, the batch chosen.
 
-    Parameters
-    ----------
-    profiles
-        Returns the stored profiles; called only if the request names one.
-
-    Raises
-    ------
-    RefusedError
-        If the model, the accelerator or another input is not known.
-    UsageError
-        If no batch is given and the estimator has no default.
+    `profiles` is called only if the request names a profile.
     """
     estimator = registry.get(request.estimator)
     catalog = request.defined.added_to(packaged_catalog())

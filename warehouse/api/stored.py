@@ -1,17 +1,28 @@
-"""Queries and statements in SQL on a database file."""
+"""Questions that stored rows answer: in SQL, and those of `rank`, `cost` and `energy`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Never
 
 import duckdb
 import polars as pl
 
-from warehouse.api.arguments import checked_query, count, plain, refuse_control_characters
-from warehouse.api.database_file import DatabaseFile
+from warehouse.api.arguments import (
+    checked_query,
+    count,
+    plain,
+    question_of,
+    refuse_control_characters,
+    refuse_unknown,
+    value_of,
+)
+from warehouse.api.database_file import DatabaseFile, warn
 from warehouse.api.given_frame import given_frame, is_table
+from warehouse.api.results import frame_of_rows
+from warehouse.ask.cost import costs, energies
+from warehouse.ask.rank import ranking
 from warehouse.database.connection import open_for_write
 from warehouse.database.describe import Description, usual_name
 from warehouse.database.paths import file_of
@@ -19,13 +30,16 @@ from warehouse.database.recast import frame_of
 from warehouse.database.sandbox import explained, sandboxed
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, UsageError
+from warehouse.options import Carbon, CostOptions, Prices, RankFilters, given
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+    from warehouse.ask.cost import RunTable
 
-class QueriedFile(DatabaseFile):
-    """A database file that answers queries."""
+
+class StoredRows(DatabaseFile):
+    """The rows of a database file."""
 
     def sql(self, query: str, /, **parameters: Any) -> pl.DataFrame:
         """Return the rows of one SELECT, as ``warehouse sql``.
@@ -115,6 +129,190 @@ class QueriedFile(DatabaseFile):
                 raise InputError(f"`{name}` is no table or view", "`warehouse schema` lists them")
             rows = "" if limit is None else f" limit {count('limit', limit, least=0)}"
             return frame_of(_relation(connection, f"from {quoted(stored[0])}{rows}", {}))
+
+    def rank(
+        self,
+        *,
+        model: str | None = None,
+        accelerator: str | None = None,
+        num_gpus: int | None = None,
+        nvlink_size: int | None = None,
+        num_clusters: int | None = None,
+        global_batch_size: int | None = None,
+        strategy: str | None = None,
+        study: str | None = None,
+        estimator: str | None = None,
+        variant: str | None = None,
+        by: str = "step_seconds",
+        top: int | None = None,
+        **unknown: Never,
+    ) -> pl.DataFrame:
+        """Return the best stored layouts of each problem, as ``warehouse rank``.
+
+        Layouts compete within one problem: one model on one system with one number of GPUs and one
+        batch. A problem without a layout that fits in memory has no row. Keywords that are
+        `unknown` are refused, with the arguments that they may mean.
+
+        Parameters
+        ----------
+        model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
+            Values that a problem must have; names in any spelling. With a strategy layouts are
+            ranked within it.
+        study
+            Name of a stored study: only its problems. Other stored layouts of them compete as well.
+        estimator
+            Its name; None: the study's, or the most detailed one that has rows of what is asked.
+        variant
+            ``published``, ``corrected`` or errata such as ``R2,R4``; None: corrected, or published
+            where the estimator has no mends.
+        by
+            A numeric column of view configuration to rank by, best value first.
+        top
+            Layouts of each problem; None: ten of one problem, the best one of several.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each layout, best first within a problem. Columns: estimator, variant, those
+            that name the problem, the rank, the layout and its results.
+
+        Examples
+        --------
+        >>> best = warehouse.rank(model="gpt3_1T", accelerator="B200", num_gpus=1024, nvlink_size=8)
+        >>> best["rank_by_time"].to_list()
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+        >>> best["step_seconds"].is_sorted()
+        True
+        """
+        problem = question_of(RankFilters, locals())
+        refuse_unknown(self.rank, unknown)
+        top = count("top", top)
+        with self._reading() as connection:
+            filters, ranked = ranking(
+                *(connection, given(problem)),
+                estimator=estimator,
+                variant=variant,
+                top=top,
+                by=by,
+                study=study,
+            )
+        frame = frame_of_rows(ranked.columns, ranked.rows)
+        named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
+        return frame.select(*named, pl.all())
+
+    def cost(
+        self,
+        *,
+        model: str | None = None,
+        accelerator: str | None = None,
+        num_gpus: int | None = None,
+        seq_len: int | None = None,
+        tokens: float | str | None = None,
+        estimator: str | None = None,
+        variant: str | None = None,
+        identity: int | None = None,
+        study: str | None = None,
+        price: float | Sequence[float] | None = None,
+        year: int | None = None,
+        all_years: bool = False,
+        goodput: float | str | None = None,
+        pue: float | str | None = None,
+        electricity_price: float | None = None,
+        watts: float | None = None,
+        **unknown: Never,
+    ) -> pl.DataFrame:
+        """Return what stored runs cost, rented and owned, as ``warehouse cost``.
+
+        A warning says which runs are left out, and why. Keywords that are `unknown` are refused.
+
+        Parameters
+        ----------
+        model, accelerator, num_gpus, seq_len, estimator, variant
+            Values that a run must have; variant ``all`` compares every variant.
+        tokens
+            Tokens of every run, such as 15e12 or "15T"; None: each run's own.
+        identity, study
+            Id of a cell or of a problem, or name of a stored study: only its runs.
+        price
+            USD of an hour of one GPU, instead of published prices; several give rows for each.
+        year, all_years
+            Prices of one year, or of every year; by default of the last one.
+        goodput, pue
+            A number, or the name of a row of table goodput or facility_pue.
+        electricity_price, watts
+            USD a kWh; power of one GPU with its server, while training.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each model, system and price: hours in GPU-hours, costs in USD.
+
+        Examples
+        --------
+        >>> costs = warehouse.cost(model="megatron_1.7B", tokens="300G", price=2.0)
+        >>> costs["lowest_cost_usd"].min() == 2 * costs["lowest_gpu_hours"].min()
+        True
+        """
+        options = question_of(CostOptions, locals())
+        refuse_unknown(self.cost, unknown)
+        prices = value_of(Prices, "price", price) or ()
+        with self._reading() as connection:
+            runs = costs(connection, options, prices, plain(year), all_years=all_years)
+        return _run_frame(runs)
+
+    def energy(
+        self,
+        *,
+        model: str | None = None,
+        accelerator: str | None = None,
+        num_gpus: int | None = None,
+        seq_len: int | None = None,
+        tokens: float | str | None = None,
+        estimator: str | None = None,
+        variant: str | None = None,
+        identity: int | None = None,
+        study: str | None = None,
+        carbon: float | str | Sequence[float | str] | None = None,
+        all_powers: bool = False,
+        goodput: float | str | None = None,
+        pue: float | str | None = None,
+        electricity_price: float | None = None,
+        watts: float | None = None,
+        **unknown: Never,
+    ) -> pl.DataFrame:
+        """Return the energy of stored runs and its CO2e, as ``warehouse energy``.
+
+        A warning says which runs are left out, and why. Keywords that are `unknown` are refused.
+
+        Parameters
+        ----------
+        model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study
+            As `cost` takes them.
+        carbon
+            kg CO2e of a kWh, or a grid of table grid_carbon by any of its names; several values
+            give rows for each. None: the grids of published runs.
+        all_powers
+            Also at full load, and of the accelerator alone.
+        goodput, pue, electricity_price, watts
+            As `cost` takes them.
+
+        Returns
+        -------
+        polars.DataFrame
+            A row for each model, system, power and grid: kWh, kg CO2e and W.
+
+        Examples
+        --------
+        >>> energies = warehouse.energy(model="megatron_1.7B", tokens="300G", carbon=0.1)
+        >>> energies["kg_co2e_per_kwh"].unique().to_list()
+        [0.1]
+        """
+        options = question_of(CostOptions, locals())
+        refuse_unknown(self.energy, unknown)
+        grids = value_of(Carbon, "carbon", carbon) or ()
+        with self._reading() as connection:
+            runs = energies(connection, options, grids, all_powers=all_powers)
+        return _run_frame(runs)
 
     def execute(self, statements: str, /, **parameters: Any) -> pl.DataFrame:
         """Run any statements of DuckDB, with the rights of this program.
@@ -231,3 +429,10 @@ def _registered(
     for name, value in tables.items():
         connection.register(name, given_frame(value, name))
     return values
+
+
+def _run_frame(runs: RunTable) -> pl.DataFrame:
+    """Return runs as a frame; warn of those left out."""
+    for reason, number in runs.left_out.items():
+        warn(f"left out, {reason}: {number:,} runs")
+    return frame_of_rows(runs.columns, runs.rows)
