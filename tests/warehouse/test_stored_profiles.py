@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from estimators.columns import COLUMNS
+from estimators.contract import RefusedError
 from estimators.interval import place_of
 from estimators.training_step.inputs import CONSTANTS
 from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
@@ -68,6 +69,17 @@ def test_a_profile_changes_the_row_that_the_estimator_takes_a_constant_from() ->
 
 
 TUNED = Profile("tuned", "training_step", {f"gemm_efficiency@{ACCELERATOR}": 0.81})
+
+
+def test_a_profile_of_a_constant_that_is_gone_must_be_calibrated_again() -> None:
+    old = Profile("old", "training_step", {"coffee_efficiency@H100": 0.5})
+    with pytest.raises(RefusedError) as caught:
+        old.added_to(CATALOG)
+    [refusal] = caught.value.refusals
+    assert (refusal.column, refusal.value, refusal.hint) == ("profile", "old", "calibrate it again")
+    assert refusal.reason == (
+        "was fitted for `coffee_efficiency@H100`, which table step_constant no longer has"
+    )
 
 
 def test_rows_take_the_profile_that_they_name_and_keep_their_place(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from warehouse.ask.defaults import (
     with_stored_shape,
 )
 from warehouse.errors import require_capability
-from warehouse.evaluate.inputs import resolve_rows
+from warehouse.evaluate.inputs import resolve_rows, scalars
 from warehouse.evaluate.one import Shown, read_pairs, read_values, show_configuration
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
@@ -344,7 +344,7 @@ def compared(shown: Shown, on_evaluated: OnEvaluated | None = None) -> Diagnosis
 
 
 def _row_of(space: Layouts, own: Mapping[str, Scalar]) -> int | None:
-    """Return the place of a layout; None if it is not there."""
+    """Return the row of a layout; None if it is not there."""
     rows = np.arange(len(space))
     for name, value in own.items():
         rows = rows[~space.differs(name, value, rows)]
@@ -352,7 +352,7 @@ def _row_of(space: Layouts, own: Mapping[str, Scalar]) -> int | None:
 
 
 def _best(space: Layouts, fits: Array) -> int | None:
-    """Return the place of the fastest layout that fits; of equals the one with least memory."""
+    """Return the row of the fastest layout that fits; of equals the one with least memory."""
     rows = np.flatnonzero(fits)
     if not len(rows):
         return None
@@ -374,7 +374,7 @@ def _parts(
 
 
 def _neighbours(space: Layouts, own: Mapping[str, Scalar], candidates: Array) -> dict[str, int]:
-    """Return the place of the fastest candidate of each single change, the fastest first.
+    """Return the row of the fastest candidate of each single change, the fastest first.
 
     A change of one degree may force other columns, which do not count as changes: data
     parallelism takes the GPUs that are left; sequence parallelism needs tensor parallelism; ZeRO
@@ -397,12 +397,12 @@ def _neighbours(space: Layouts, own: Mapping[str, Scalar], candidates: Array) ->
         follows = np.any(causes, axis=0) if causes else np.zeros(len(rows), dtype=bool)
         counted[name] = differs[name] & ~(follows & _is_forced(space, rows, name))
         changes += counted[name]
-    found = {}
+    fastest = {}
     for name in free:
-        single = np.flatnonzero((changes == 1) & counted[name])
+        single = rows[(changes == 1) & counted[name]]
         if len(single):
-            found[name] = int(rows[single[np.argmin(steps[rows[single]])]])
-    return dict(sorted(found.items(), key=lambda item: steps[item[1]]))
+            fastest[name] = int(single[np.argmin(steps[single])])
+    return dict(sorted(fastest.items(), key=lambda item: steps[item[1]]))
 
 
 def _neighbour(name: str, old: Scalar, layout: Mapping[str, Scalar]) -> Neighbour:
@@ -439,8 +439,8 @@ def broken_rules(
     resolved = resolve_rows(estimator, relation, given, catalog, mends)
     if not resolved.columns:
         return ()
-    values = {name: _scalar(column[0]) for name, column in resolved.columns.items()}
-    found = []
+    values = scalars(resolved.columns, resolved.columns)
+    broken = []
     optional = frozenset(estimator.optional_columns)
     for rule in estimator.rules(mends):
         missing = (need for need in rule.needs if values.get(need) is None)
@@ -449,15 +449,7 @@ def broken_rules(
         read = {need: values[need] for need in rule.needs}
         reason, hint = rule.reason(values), rule.hint(values)
         value = values.get(rule.column)
-        found.append(BrokenRule(rule.name, rule.column, value, reason, hint, read))
-    by_rules = {(each.column, each.reason) for each in found}
+        broken.append(BrokenRule(rule.name, rule.column, value, reason, hint, read))
+    by_rules = {(rule.column, rule.reason) for rule in broken}
     is_explained = all((each.column, each.reason) in by_rules for each in error.refusals)
-    return tuple(found) if is_explained else ()
-
-
-def _scalar(value: Any) -> Scalar:
-    plain = value.item() if isinstance(value, np.generic) else value
-    if isinstance(plain, float) and np.isnan(plain):
-        return None
-    known: Scalar = plain
-    return known
+    return tuple(broken) if is_explained else ()

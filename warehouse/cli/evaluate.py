@@ -119,7 +119,6 @@ def evaluate(
 
 
 def _say_report(report: BatchReport, configs: Path, out: Path) -> None:
-    """Print which rows were refused, how many were evaluated, and the speed."""
     from warehouse.errors import InputError
 
     if report.refusals:

@@ -61,7 +61,6 @@ def read_texts(
 
 
 def _spelt(text: str | None, spellings: Mapping[str, str]) -> str | None:
-    """Return a text in the spelling of the dictionary."""
     if text is None:
         return None
     plain = text.lower().replace("-", "_").replace(" ", "_")
