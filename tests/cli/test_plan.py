@@ -176,7 +176,7 @@ def test_a_dry_run_writes_nothing(warehouse: Command, tmp_path: Path) -> None:
 def test_the_parts_of_the_step_add_up_and_the_largest_is_named(
     planned: tuple[Path, dict[str, Any], str],
 ) -> None:
-    from warehouse.plan.queries import STEP_PARTS
+    from warehouse.show.units import STEP_PARTS
 
     _, found, _ = planned
     best = found["layouts"][0]

@@ -15,7 +15,7 @@ from warehouse.cli.output import Output
 from warehouse.errors import UsageError
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
-from warehouse.show.units import in_words
+from warehouse.show.units import STEP_PARTS, in_words
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from warehouse.evaluate.one import Evaluation
     from warehouse.show.values import Row
 
-_PARTS = (
-    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
-    *("bubble_seconds", "data_comm_seconds", "steady_seconds", "gradient_reduction_seconds"),
-)
+_PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
 """Parts of a step, shown with their share of it."""
 
 

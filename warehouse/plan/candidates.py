@@ -11,7 +11,8 @@ from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import double, listed
 from warehouse.database.temporary import keep_view, replaced
 from warehouse.database.views import LEADING_ROW
-from warehouse.plan.queries import KIND, STEP_PARTS, best_layouts, is_candidate
+from warehouse.plan.queries import KIND, best_layouts, is_candidate
+from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import LAYOUT_COLUMNS
 from warehouse.database.sql_text import double, literal, value_literal
+from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
 
     Line = Mapping[str, Any]
     """A row of a query's result."""
-
-STEP_PARTS = (
-    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
-    *("bubble_seconds", "data_comm_seconds"),
-)
-"""Parts of a step in view ``configuration``, the same for every estimator."""
 
 KIND = (
     *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),

@@ -14,6 +14,7 @@ import polars as pl
 
 from warehouse.plot import parts
 from warehouse.plot.theme import WIDTH, YELLOW
+from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,15 +49,13 @@ def best_layouts(frame: pl.DataFrame, theme: Theme) -> ChartType:
     places = pl.Series("place", [f"{count:,}" for count in frame["num_gpus"]])
     first, last = frame.row(0, named=True), frame.row(-1, named=True)
     shares = {
-        name: (last[name] or 0.0) / last["step_seconds"]
-        for name in parts.STEP_PARTS
-        if name in last
+        name: (last[name] or 0.0) / last["step_seconds"] for name in STEP_PARTS if name in last
     }
     arithmetic = shares.pop("compute_seconds")
     largest = max(shares, key=lambda name: shares[name])
     finding = (
         f"On {last['num_gpus']:,} {last['accelerator']}, arithmetic is {arithmetic:.0%} of the "
-        f"step, {parts.STEP_PARTS[largest]} {shares[largest]:.0%}"
+        f"step, {STEP_PARTS[largest]} {shares[largest]:.0%}"
     )
     shown = (
         f"The best layout of {first['model']} on each number of {_system(first)}, "
@@ -171,13 +170,15 @@ def _degrees(frame: pl.DataFrame, x: alt.X, theme: Theme) -> ChartType:
 
 
 def _parts(frame: pl.DataFrame, x: alt.X, title: str, theme: Theme) -> ChartType:
-    columns = [name for name in parts.STEP_PARTS if frame[name].null_count() < frame.height]
+    # the bubble is on top of the stack
+    stack = sorted(STEP_PARTS, key=lambda name: name == "bubble_seconds")
+    columns = [name for name in stack if frame[name].null_count() < frame.height]
     rows = frame.unpivot(columns, index=["place", "step_seconds"]).with_columns(
-        part=pl.col("variable").replace_strict(parts.STEP_PARTS),
+        part=pl.col("variable").replace_strict(STEP_PARTS),
         rank=pl.col("variable").replace_strict({name: n for n, name in enumerate(columns)}),
         share=pl.col("value") / pl.col("step_seconds"),
     )
-    names = [parts.STEP_PARTS[name] for name in columns]
+    names = [STEP_PARTS[name] for name in columns]
     axis = alt.Axis(title="Share of the step", format="%")
     bars = (
         alt.Chart(rows)

@@ -32,16 +32,6 @@ _STEPS = (
 MOST_TICKS = 12
 """Ticks of a logarithmic axis at most."""
 
-STEP_PARTS = {
-    "compute_seconds": "arithmetic",
-    "memory_seconds": "memory",
-    "tensor_comm_seconds": "tensor exchange",
-    "pipeline_comm_seconds": "stage transfers",
-    "data_comm_seconds": "gradient exchange",
-    "bubble_seconds": "bubble",
-}
-"""Part of a step -> what people call it, in the order of a stack."""
-
 _UNIT = re.compile(r"(\d) (s|h|GB|GB/s|MWh|days|times|million)\b")
 
 

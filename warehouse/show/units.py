@@ -16,6 +16,16 @@ from estimators.columns import COLUMNS
 from estimators.columns.forms import DAYS, IDENTIFIER, PLAIN, Form, form_of_name
 from warehouse.show.values import Figure, Row
 
+STEP_PARTS = {
+    "compute_seconds": "arithmetic",
+    "memory_seconds": "memory",
+    "tensor_comm_seconds": "tensor exchange",
+    "pipeline_comm_seconds": "stage transfers",
+    "bubble_seconds": "bubble",
+    "data_comm_seconds": "gradient exchange",
+}
+"""Part of a step in view ``configuration`` -> what people call it; the same for every estimator."""
+
 ROUNDING = 1e-9
 """Share of a step below which a time is a rounding error: the order of a sum changes it by about
 1e-16, and no modelled part is that short."""
