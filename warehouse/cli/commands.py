@@ -81,6 +81,7 @@ COMMANDS = (
         "report",
         "warehouse report --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128 "
         "--out plan.html",
+        "plan",
     ),
     Entry("cost", "warehouse cost --model gpt3_1T --tokens 20e12"),
     Entry(

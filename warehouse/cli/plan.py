@@ -1,10 +1,12 @@
-"""`warehouse plan`: the best layouts of a run, its time, dollars and energy, and their error."""
+"""`warehouse plan` and `report`: the best layouts of a run, its time, dollars, energy and error."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,12 +15,13 @@ from warehouse.cli.common import put, put_page, say, title_line
 from warehouse.cli.display import refuse_choice
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
 from warehouse.cli.output import Output
+from warehouse.cli.waiting import working
+from warehouse.errors import UsageError
 from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
@@ -95,7 +98,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         with output.opened():
             _put_steps(steps_in_words(run, sweep, top), output.form)
         return
-    answer = answer_plan(run, sweep, db, top, partial(store_and_say, is_confirmed=shown.yes))
+    answer = answer_plan(run, sweep, db, top, partial(_store, is_confirmed=shown.yes))
     with output.opened():
         put_page(plan_page(answer, top), output.form)
         if shown.show_sql and output.is_for_people:
@@ -114,7 +117,56 @@ def _put_steps(steps: Sequence[str], form: Format) -> None:
         sys.stdout.write(f"{number}. {action}\n")
 
 
-def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
+def report(
+    question: PlanOptions,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            readable=False,
+            help="The page, ending in .html; an existing one is replaced.",
+        ),
+    ],
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="As `warehouse plan` takes them."),
+    ] = None,
+    estimator: EstimatorName = DEFAULT_PLANNER,
+    yes: Yes = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Write a plan as one page that opens offline.
+
+    The options are those of `warehouse plan`. The page has the answer and its uncertainty, the
+    limits of the run and the constants that matter most, near-optimal layouts, the accuracy on
+    published runs, assumptions, sources, and the command and queries that made it. It needs no
+    network. Needs the extra `plots`.
+    """
+    from warehouse.database.connection import open_once
+    from warehouse.files import check_target, written_whole
+    from warehouse.plan.run import answer_plan, first_sweep
+    from warehouse.plot.draw import require_packages
+
+    require_packages()
+    if out.suffix.lower() != ".html":
+        raise UsageError(f"`--out` {out} must end in .html", "a report is one page")
+    check_target(out)
+    from warehouse.report.content import LAYOUTS
+    from warehouse.report.page import page_of
+
+    options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
+    with open_once(db):
+        run, sweep = first_sweep(options, db)
+        answer = answer_plan(run, sweep, db, LAYOUTS, partial(_store, is_confirmed=yes))
+    with working("drawing the page"):
+        page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
+    with written_whole(out) as file:
+        file.write_text(page, encoding="utf-8")
+    say(f"{out}: {len(page.encode()) / 1e6:.1f} MB")
+
+
+def _store(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     """Print the size of a sweep, then run it and show its progress."""
     from warehouse.cli.sweep import run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of

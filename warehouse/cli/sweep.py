@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from warehouse.show.formats import Format
     from warehouse.studies.study import Study
     from warehouse.sweep.cells import OnChecked, StudyCells
-    from warehouse.sweep.runner import OnProgress, SweepReport
+    from warehouse.sweep.progress import OnProgress
+    from warehouse.sweep.runner import SweepReport
 
 
 def sweep(

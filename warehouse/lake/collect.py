@@ -145,7 +145,7 @@ def _collect_study(
     """Store the finished cells of a study, and remove its cells from `unasked`."""
     study, size = of_study.study, of_study.size()
     begin_study(connection, study, size.cells, size.rows)
-    missing = Missing(of_study, connection)
+    missing = Missing(connection, of_study)
     cells = rows = rows_lacking = 0
     lacking: set[int] = set()
     damaged: list[str] = []
