@@ -92,6 +92,8 @@ def draw(
     plot = plot_named(name)
     rows, values, chosen = rows_of(connection, plot, filters or {})
     frame = plot.completed(rows, connection)
+    if frame.is_empty():
+        raise _nothing(connection, plot, filters or {})
     chart = plot.chart(frame, theme).configure(**theme.config)
     return Drawing(chart, frame, with_values(plot.sql, values), chosen)
 
