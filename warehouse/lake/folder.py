@@ -64,10 +64,13 @@ seconds."""
 _LONGEST_NAME = 255
 """Bytes of the name of a file, on the usual file systems (NAME_MAX of POSIX.1-2017 limits.h)."""
 
-
 _NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 """The partition of NULL, as Hive, Spark, DuckDB and Arrow have it."""
 
+_CHECKSUM = "checksum"
+"""Key of a small file with the hash of its other keys; files of format 1 have none."""
+
+_TYPES = {"int": int, "str": str, "dict[str, Any]": dict}
 
 _AGAIN = "run the shard again"
 
@@ -238,7 +241,7 @@ class Lake:
     def rows_place(self, table: str, cell: Cell) -> Path:
         """Return where the rows of a cell are."""
         model = cell.problem.values.get("model")
-        partition = partition_of(None if model is None else str(model))
+        partition = f"model={_NO_NAME if model is None else quote(str(model), safe='')}"
         return self.folder / "rows" / table / partition / f"{cell.id}.parquet"
 
     def add_cell(self, estimator: Estimator, cell: Cell, rows: Path, num_rows: int) -> None:
@@ -329,12 +332,6 @@ class Lake:
     def _parts(self, part: str, pattern: str) -> Iterator[Path]:
         with suppress(FileNotFoundError):
             yield from (self.folder / part).glob(pattern)
-
-
-_CHECKSUM = "checksum"
-"""Key of a small file with the hash of its other keys; files of format 1 have none."""
-
-_TYPES = {"int": int, "str": str, "dict[str, Any]": dict}
 
 
 def partial_name(place: Path) -> str:
@@ -429,8 +426,3 @@ def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dic
     if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
         raise InputError(f"{place}: its `{_CHECKSUM}` does not fit its content", remedy)
     return document
-
-
-def partition_of(model: str | None) -> str:
-    """Return the hive partition of one model's rows; the name is percent-encoded."""
-    return f"model={_NO_NAME if model is None else quote(model, safe='')}"
