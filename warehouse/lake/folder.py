@@ -183,13 +183,13 @@ class Lake:
             raise InputError(f'{self.folder}: has no `study` "{name}"')
         document = self._read(place, _SWEEP_AGAIN)
         try:
-            found = study_of_definition(document["definition"], document["file"])
-            get(found.estimator)
+            study = study_of_definition(document["definition"], document["file"])
+            get(study.estimator)
         except (AttributeError, KeyError, TypeError, ValueError, WarehouseError) as error:
             raise InputError(f"{place}: is no study: {error!r}", _SWEEP_AGAIN) from None
-        if found.name != name:
-            raise InputError(f"{place}: has the study {shown(found.name)}", _SWEEP_AGAIN)
-        return found
+        if study.name != name:
+            raise InputError(f"{place}: has the study {shown(study.name)}", _SWEEP_AGAIN)
+        return study
 
     def begin_shard(self, study: str, shard: Shard) -> None:
         """Record that a shard was started."""
@@ -202,11 +202,11 @@ class Lake:
         """Return the shards that were started, the last one last; their files' names say which."""
         places = list(self._parts(f"shards/{quote(study, safe=' ')}", "*-of-*.json"))
         places.sort(key=lambda place: place.lstat().st_mtime_ns)
-        found: list[Shard] = []
+        shards: list[Shard] = []
         for place in places:
             with suppress(UsageError):  # another program's file
-                found.append(read_shard(place.stem.replace("-of-", "/")))
-        return found
+                shards.append(read_shard(place.stem.replace("-of-", "/")))
+        return shards
 
     # ---- cells ----
 
@@ -394,11 +394,11 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
     with pq.ParquetFile(place) as file:
         if not _fits(file.schema_arrow, relation):
             return f"{place}: its columns are not those of table {relation.table}"
-        found, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
-        if found.num_rows != num_rows:
-            return f"{place}: has {found.num_rows:,} rows, and the cell {num_rows:,}"
-        for group in range(found.num_row_groups):
-            ids = found.row_group(group).column(column).statistics
+        metadata, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
+        if metadata.num_rows != num_rows:
+            return f"{place}: has {metadata.num_rows:,} rows, and the cell {num_rows:,}"
+        for group in range(metadata.num_row_groups):
+            ids = metadata.row_group(group).column(column).statistics
             if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
     return None

@@ -40,14 +40,14 @@ def is_recorded(
     connection: duckdb.DuckDBPyConnection, study: Study, cells: IdSet, num_rows: int
 ) -> bool:
     """Return whether a study is stored with this definition and exactly these cells."""
-    known = connection.execute(
+    record_of_study = connection.execute(
         "select definition, num_cells, num_rows from study where study = ?", [study.name]
     ).fetchall()
-    if known != [(_definition(study), len(cells), num_rows)]:
+    if record_of_study != [(_definition(study), len(cells), num_rows)]:
         return False
     query = "select cell_id from study_cell where study = ? order by cell_id"
-    found = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
-    return list(found) == list(cells.ids())
+    stored = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
+    return list(stored) == list(cells.ids())
 
 
 def begin_study(
