@@ -332,7 +332,7 @@ def test_a_choice_that_comes_later_leaves_stored_cells_alone(
     with duckdb.connect(str(database)) as connection:  # as an older package left it
         before = connection.execute(asked).fetchall()
         connection.execute("alter table cell drop column attention")
-        connection.execute("update warehouse_meta set value = 'older' where key = 'tables'")
+        connection.execute("update warehouse_meta set value = 'older' where key = 'stamp'")
     # views of an upgraded file are made in test_old_schemas: they take seconds
     monkeypatch.setattr("warehouse.database.schema.create_views", lambda *_: [])
     assert run_study(database, study(tmp_path, num_gpus="[8, 16]")).cells == 0

@@ -128,7 +128,7 @@ def test_batches_of_large_cells_are_those_of_one_process(
             assert batch.equals(other)
             kept.append(batch)
     assert rows == sum(size for _, size in group) == sum(batch.num_rows for batch in kept)
-    assert leading.found == expected_leading.found
+    assert leading.counts == expected_leading.counts
     found, other_found = leading.columns(), expected_leading.columns()
     assert found.keys() == other_found.keys()
     for name, column in found.items():
