@@ -18,6 +18,7 @@ from warehouse.database.sql_text import literal
 from warehouse.lake import collect as collecting
 from warehouse.lake import shard as sharding
 from warehouse.sweep import record, runner
+from warehouse.sweep.progress import ProgressFile
 
 BLOCKS_AT, BLOCK_BYTES = 3 * 4096, 262_144
 """Where the blocks of a DuckDB file begin, and their size."""
@@ -158,7 +159,7 @@ def replace(owner: object, name: str, value: object) -> None:
 
 def acknowledging(acknowledge: Acknowledge) -> None:
     """Report each group that is stored, in this process."""
-    count = runner._Tracker.add_cells
+    count = ProgressFile.add_cells
 
     def add_cells(self: Any, cells: int) -> None:
         acknowledge(cells)
@@ -175,7 +176,7 @@ def acknowledging(acknowledge: Acknowledge) -> None:
         acknowledge(1)
         return rows
 
-    replace(runner._Tracker, "add_cells", add_cells)
+    replace(ProgressFile, "add_cells", add_cells)
     replace(collecting, "store_batches", stored)
     replace(sharding, "_write_cell", written)
 

@@ -37,17 +37,21 @@ _POWERS = ((1, 1), (1, 4), (4, 1))
 others."""
 
 
-class Found(NamedTuple):
+class RowCounts(NamedTuple):
     """Numbers of rows of a cell: all rows, and rows that fit in memory."""
 
-    num_layouts: int
-    num_fitting_layouts: int
+    num_layouts: int = 0
+    num_fitting_layouts: int = 0
+
+    def plus(self, rows: int, fitting: int) -> RowCounts:
+        """Return the numbers with those of further rows."""
+        return RowCounts(self.num_layouts + int(rows), self.num_fitting_layouts + int(fitting))
 
 
 class Leading(NamedTuple):
     """Leading rows of cells, as `LeadingRows` returns them."""
 
-    found: dict[int, Found]
+    counts: dict[int, RowCounts]
     pieces: list[dict[str, Array]]  # columns of the rows of each cell that has some, with its id
 
 
@@ -58,14 +62,14 @@ class LeadingRows:
     ----------
     extra
         Results that `add` needs apart from those that are stored.
-    found
+    counts
         Id of each cell that was added -> its numbers of rows.
     """
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
         self.extra = tuple(name for name in (MEMORY, FITS) if name in relation.outputs)
-        self.found: dict[int, Found] = {}
+        self.counts = defaultdict[int, RowCounts](RowCounts)
         self._cell: int | None = None
         self._pieces: list[dict[str, Array]] = []
         self._cells: list[dict[str, Array]] = []
@@ -77,7 +81,7 @@ class LeadingRows:
             self._cell = cell.id
         step, memory = columns["step_seconds"], columns.get(MEMORY)
         place = np.flatnonzero(columns[FITS]) if FITS in columns else np.arange(len(step))
-        self.found[cell.id] = _more(self.found.get(cell.id), len(step), len(place))
+        self.counts[cell.id] = self.counts[cell.id].plus(len(step), len(place))
         if len(place):
             place = place[leading(step[place], None if memory is None else memory[place])]
             self._pieces.append(
@@ -91,12 +95,12 @@ class LeadingRows:
     def taken(self) -> Leading:
         """Return the state for `merge` of another object."""
         self._end_cell()
-        return Leading(self.found, self._cells)
+        return Leading(self.counts, self._cells)
 
     def merge(self, leading: Leading) -> None:
         """Take the leading rows of the next cells, or of the next rows of the last cell."""
-        for cell, found in leading.found.items():
-            self.found[cell] = _more(self.found.get(cell), *found)
+        for cell, counts in leading.counts.items():
+            self.counts[cell] = self.counts[cell].plus(*counts)
         for piece in leading.pieces:
             cell = int(piece["cell_id"][0])
             if cell != self._cell:
@@ -125,7 +129,7 @@ class LeadingTimes:
     """Step times and memory of the leading rows of cells whose rows come in any order."""
 
     def __init__(self, cells: Collection[int]) -> None:
-        self.found = dict.fromkeys(cells, Found(0, 0))
+        self.counts = dict.fromkeys(cells, RowCounts())
         self._pieces: defaultdict[int, list[tuple[Array, Array]]] = defaultdict(list)
 
     def add(self, cells: Array, step_seconds: Array, memory_bytes: Array, fits: Array) -> None:
@@ -137,7 +141,8 @@ class LeadingTimes:
         for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
             cell = int(cells[start])
             place = start + np.flatnonzero(fits[start:end])
-            self.found[cell] = _more(self.found.get(cell), end - start, len(place))
+            before = self.counts.get(cell, RowCounts())
+            self.counts[cell] = before.plus(end - start, len(place))
             if len(place):
                 place = place[_leading_places(step_seconds[place], memory_bytes[place])]
                 self._pieces[cell].append((step_seconds[place], memory_bytes[place]))
@@ -156,11 +161,6 @@ class LeadingTimes:
             "step_seconds": np.concatenate(times),
             MEMORY: np.concatenate(memories),
         }
-
-
-def _more(before: Found | None, rows: int, fitting: int) -> Found:
-    before = before or Found(0, 0)
-    return Found(before.num_layouts + int(rows), before.num_fitting_layouts + fitting)
 
 
 def _stacked(parts: list[dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:

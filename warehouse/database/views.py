@@ -238,7 +238,6 @@ def _joined(lines: list[str]) -> str:
 
 
 def _comment_lines(lines: list[str]) -> int:
-    """Return the number of comment lines at the top of `lines`."""
     return sum(1 for _ in takewhile(lambda line: line.startswith("--"), lines))
 
 

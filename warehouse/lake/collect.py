@@ -145,7 +145,7 @@ def _collect_study(
     """Store the finished cells of a study, and remove its cells from `unasked`."""
     study, size = of_study.study, of_study.size()
     begin_study(connection, study, size.cells, size.rows)
-    missing = Missing(of_study, connection)
+    missing = Missing(connection, of_study)
     cells = rows = rows_lacking = 0
     lacking: set[int] = set()
     damaged: list[str] = []
@@ -173,7 +173,7 @@ def _collect_study(
             cells += len(group)
             rows += sum(count for _, count in group)
     missing.record()
-    end_study(connection, study.name, missing.seen, rows + rows_lacking + missing.rows_before)
+    end_study(connection, study, missing.seen, rows + rows_lacking + missing.rows_before)
     unasked.difference_update(missing.seen.ids().tolist())
     return Collected(
         study.name,

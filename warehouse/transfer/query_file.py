@@ -213,7 +213,6 @@ specifications and limits, Microsoft)."""
 
 
 def _refuse_names(names: Sequence[str], out: Path) -> None:
-    """Refuse names of columns that a table of Excel cannot have."""
     if len(names) > _SHEET_COLUMNS:
         reason = f"holds {_SHEET_COLUMNS:,} columns, and the query has {len(names):,}"
         raise InputError(f"{out}: an Excel sheet {reason}", "export Parquet or CSV")
