@@ -96,9 +96,11 @@ class _PlainCommand(TyperCommand):
         ctx.set_parameter_source(parameter.name, source)
         if ctx.resilient_parsing:
             return value
-        if parameter.required and not value:
-            raise ValueError
-        if value is not None and source.name != "DEFAULT":
+        if parameter.value_is_missing(value):
+            if parameter.required:
+                raise ValueError
+            value = () if parameter.multiple or parameter.nargs == -1 else None
+        elif source.name != "DEFAULT":
             from warehouse.options import reader_of
 
             typed = {word.partition("=")[0] for word in args}

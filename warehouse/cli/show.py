@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from estimators.contract import Catalog, Estimator, Mends, Scalar, Values
     from estimators.contract import Relation as Grain
-    from warehouse.evaluate.one import Shown
+    from warehouse.evaluate.one import Evaluation
     from warehouse.show.values import Row
 
 _PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
@@ -100,7 +100,7 @@ def show(
         _put_configuration(shown, published, output.form)
 
 
-def _published(shown: Shown, given: Mapping[str, str], catalog: Catalog) -> Shown | None:
+def _published(shown: Evaluation, given: Mapping[str, str], catalog: Catalog) -> Evaluation | None:
     """Return the configuration by the published formulas; None if their rules refuse it."""
     from estimators.contract import PUBLISHED, RefusedError
     from warehouse.evaluate.one import show_configuration
@@ -111,7 +111,7 @@ def _published(shown: Shown, given: Mapping[str, str], catalog: Catalog) -> Show
         return None
 
 
-def _put_configuration(shown: Shown, published: Shown | None, form: Format) -> None:
+def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Format) -> None:
     """Print one configuration: a report, a JSON object, or a row for each column."""
     if form is Format.TABLE:
         sys.stdout.write("\n".join(_report(shown, published)) + "\n")
@@ -134,7 +134,7 @@ def _put_configuration(shown: Shown, published: Shown | None, form: Format) -> N
     put(("column", "value", "source"), [rows], form)
 
 
-def _report(shown: Shown, published: Shown | None = None) -> list[str]:
+def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]:
     """Return the lines of the report; results that differ from the published formulas have both."""
     lines = []
     source = shown.estimator.reports.get(shown.relation.name)

@@ -61,20 +61,8 @@ if TYPE_CHECKING:
 def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None:
     """Make every table, reference table, comment, macro, view and kept row of this package.
 
-    All is made again in one transaction; stored rows stay.
-
-    Parameters
-    ----------
-    keeps_rows
-        Whether kept rows stay that this version of the package has made.
-
-    Raises
-    ------
-    DatabaseError
-        If the database is not a warehouse, was made by a newer package, or has objects of the user
-        with names of this package.
-    InputError
-        If a reference table or SQL file is faulty; the database stays as it was.
+    All is made again in one transaction; stored rows stay, and with `keeps_rows` also the kept rows
+    that this version of the package has made. After an error the database is as it was.
     """
     stored = read_meta(connection)
     files = {_key_of(path): path for path in (*reference_files(), *measured_files())}

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from estimators.columns import COLUMNS
+from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.interval import ENDS, has_interval
 from warehouse.errors import InputError
@@ -21,13 +22,11 @@ from warehouse.evaluate.csv_parquet import (
 )
 from warehouse.evaluate.frames import wrong_types
 from warehouse.evaluate.inputs import (
-    columns_of_other_views,
     evaluate_intervals,
     evaluate_rows,
     input_names,
     likely_misspelt,
     resolve_rows,
-    source_spellings,
 )
 from warehouse.files import formula_columns, formula_warning
 
@@ -179,12 +178,15 @@ def _check_columns(
     file: str,
     warn: Callable[[str], None],
 ) -> None:
-    for name in columns_of_other_views(frame.columns, inputs, relation)[:1]:
+    known = {*inputs, *relation.outputs, *(column.name for column in (*RECORD, *REFERENCE))}
+    foreign = [name for name in frame.columns if name in COLUMNS and name not in known]
+    if foreign and "cell_id" in frame.columns:  # rows of a view such as configuration
         warn(
-            f"{file}: take stored rows from view current_{relation.name}, which `{name}` is not "
-            "in; columns of other views may mean something else"
+            f"{file}: take stored rows from view current_{relation.name}, which `{foreign[0]}` is "
+            "not in; columns of other views may mean something else"
         )
-    spelt = source_spellings(frame.columns, inputs, estimator.aliases)
+    aliases = {name: estimator.aliases.get(name.strip(), "") for name in frame.columns}
+    spelt = {n: meant for n, meant in aliases.items() if n not in inputs and meant in inputs}
     for name, column in spelt.items():
         reason = f"it is this estimator's source's name for `{column}`; rename it"
         warn(f"{file}: column `{name}` is not read: {reason}")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError, Scalar
 from estimators.inputs import records
 from estimators.interval import ENDS, has_interval, interval
@@ -232,24 +231,3 @@ def likely_misspelt(names: Sequence[str], inputs: Sequence[str]) -> dict[str, st
     unknown = [name for name in names if name not in inputs and name not in COLUMNS]
     near = {name: get_close_matches(name.strip().lower(), inputs, 1, 0.85) for name in unknown}
     return {name: matches[0] for name, matches in near.items() if matches}
-
-
-def source_spellings(
-    names: Sequence[str], inputs: Sequence[str], aliases: Mapping[str, str]
-) -> dict[str, str]:
-    """Return unread columns named as in the estimator's source, with the input each means."""
-    meant = {name: aliases.get(name.strip(), "") for name in names if name not in inputs}
-    return {name: column for name, column in meant.items() if column in inputs}
-
-
-def columns_of_other_views(
-    names: Sequence[str], inputs: Sequence[str], relation: Relation
-) -> list[str]:
-    """Return columns of stored rows that the relation does not know, as of view `configuration`.
-
-    Such a view may lack inputs, or have a column with another meaning than the input of that name.
-    """
-    if "cell_id" not in names:
-        return []
-    known = {*inputs, *relation.outputs, *(column.name for column in (*RECORD, *REFERENCE))}
-    return [name for name in names if name in COLUMNS and name not in known]

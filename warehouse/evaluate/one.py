@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Evaluation:
     """One configuration with its estimate, in base units; `given` names what the user gave."""
 
     estimator: Estimator
@@ -97,7 +97,7 @@ def show_configuration(
     pinned: Collection[str] | None = None,
     *,
     has_ends: bool = True,
-) -> Shown:
+) -> Evaluation:
     """Return the estimate of the configuration that `given` describes, in texts.
 
     Parameters
@@ -115,7 +115,7 @@ def show_configuration(
         results[name] = value
         if name == STEP:  # both ends next to the step, for people
             results |= scalars(ends, ends)
-    return Shown(
+    return Evaluation(
         estimator,
         relation,
         mends,
