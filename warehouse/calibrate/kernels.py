@@ -56,17 +56,11 @@ class Kind:
 
     Attributes
     ----------
-    name
-        The kind in words.
     step_constant
         Key of the constant, with the accelerator.
-    default, value
-        The constant before and after.
-    num_rows
-        Rows that the factor is fitted to.
     factor, quartiles
         Seconds over those estimated, after the factors of the kinds before; and the middle half of
-        the rows. 1 where there are too few rows.
+        the rows that it is fitted to. 1 where there are too few rows.
     left_out
         Least and largest value of the constant without a tenth of the rows.
     errors
@@ -108,10 +102,6 @@ class KernelCalibration:
 
     Attributes
     ----------
-    files
-        The files, as the user named them.
-    num_rows, num_used
-        Rows of all files, and those of them that were used.
     errors
         Estimate -> its errors on all rows that were used.
     left_out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,18 +25,6 @@ OVERLAPS = ("tensor_overlap_fraction", "gradient_overlap_fraction", "parameter_o
 """Constants behind `EXPOSED`: exposed share = 1 - overlap."""
 
 
-@dataclass(frozen=True)
-class _Constant:
-    """One constant, with the value that the rows of a reference have."""
-
-    name: str
-    place: str
-    default: float
-    lowest: float
-    highest: float
-    has_effect: bool
-
-
 def find_parameters(
     names: Sequence[str], steps: Steps, catalog: Catalog, *, wide: bool
 ) -> tuple[Parameter, ...]:
@@ -58,9 +45,13 @@ def find_parameters(
     for text in names:
         if text == EXPOSED and overlaps:
             constants = [_constant(name, steps, catalog, wide=wide) for name in overlaps]
-            free = [each for each in constants if each.lowest < each.highest and each.has_effect]
+            free = [
+                each
+                for each in constants
+                if each.lowest < each.highest and _has_effect(each, steps)
+            ]
             if free:
-                parameters.append(_parameter(text, free))
+                parameters.append(_tied(text, free))
             elif tuple(names) != DEFAULT_FIT:
                 raise InputError(
                     f"`--fit` {EXPOSED}: every overlap is held to one value by its range, or has "
@@ -70,15 +61,16 @@ def find_parameters(
             continue
         constants = [_constant(name.strip(), steps, catalog, wide=wide) for name in text.split("+")]
         for constant in constants:
-            _refuse_fixed(constant)
-        parameters.append(_parameter(text, constants))
+            _refuse_fixed(constant, steps)
+        parameters.append(_tied(text, constants))
     for name, count in Counter(name for each in parameters for name in each.places).items():
         if count > 1:
             raise InputError(f"`--fit` names `{name}` twice", "keep it once")
     return tuple(parameters)
 
 
-def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> _Constant:
+def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> Parameter:
+    """Return a constant as a parameter of its own, from the value that the rows have."""
     table = catalog.tables["step_constant"]
     # flags and counts are not fitted
     known = [
@@ -111,9 +103,7 @@ def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> _Cons
     lowest, highest = float(record["lowest_value"]), float(record["highest_value"])
     if wide:
         lowest, highest = _limits(name)
-    times = steps.predict({name: np.array((default, lowest, highest))})
-    has_effect = bool(np.any(np.abs(times - times[0]) > 1e-12 * np.abs(times[0])))
-    return _Constant(name, place, default, lowest, highest, has_effect)
+    return Parameter(name, {name: place}, {name: default}, lowest, highest)
 
 
 def _limits(name: str) -> tuple[float, float]:
@@ -126,30 +116,33 @@ def _limits(name: str) -> tuple[float, float]:
     return float(lowest), float(column.maximum)
 
 
-def _refuse_fixed(constant: _Constant) -> None:
+def _has_effect(constant: Parameter, steps: Steps) -> bool:
+    [(name, default)] = constant.defaults.items()
+    times = steps.predict({name: np.array((default, constant.lowest, constant.highest))})
+    return bool(np.any(np.abs(times - times[0]) > 1e-12 * np.abs(times[0])))
+
+
+def _refuse_fixed(constant: Parameter, steps: Steps) -> None:
     if constant.lowest == constant.highest:
         raise InputError(
             f"`--fit` {constant.name}: table step_constant admits {constant.lowest:g} only for "
-            f"{constant.place}",
+            f"{constant.places[constant.name]}",
             "use --beyond-range to leave it, or fit another constant",
         )
-    if not constant.has_effect:
+    if not _has_effect(constant, steps):
         raise InputError(
             f"`--fit` {constant.name} has no effect on any of the rows",
             "fit another constant, or take other rows",
         )
 
 
-def _parameter(name: str, constants: Sequence[_Constant]) -> Parameter:
+def _tied(name: str, constants: Sequence[Parameter]) -> Parameter:
+    """Return the parameter of constants that share one value."""
     lowest = max(each.lowest for each in constants)
     highest = min(each.highest for each in constants)
     if lowest >= highest:
         hint = "fit them one by one, or use --beyond-range"
         raise InputError(f"`--fit` {name}: the ranges of the constants do not overlap", hint)
-    return Parameter(
-        name,
-        {each.name: each.place for each in constants},
-        {each.name: each.default for each in constants},
-        lowest,
-        highest,
-    )
+    places = {constant: place for each in constants for constant, place in each.places.items()}
+    defaults = {constant: value for each in constants for constant, value in each.defaults.items()}
+    return Parameter(name, places, defaults, lowest, highest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warehouse.calibrate.kernels import KernelCalibration
 from warehouse.database import derived
 from warehouse.database.facts import CALIBRATION
 from warehouse.database.recording import record, record_removal
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.calibrate.fit import FitErrors
-    from warehouse.calibrate.kernels import KernelCalibration
     from warehouse.calibrate.run import Calibration
 
 Record = dict[str, Any]
@@ -43,29 +43,27 @@ def refuse_profile_name(connection: DuckDBPyConnection, name: str, *, replace: b
 
 
 def store_calibration(
-    connection: DuckDBPyConnection, name: str, calibration: Calibration, *, replace: bool
+    connection: DuckDBPyConnection,
+    name: str,
+    calibration: Calibration | KernelCalibration,
+    *,
+    replace: bool,
 ) -> None:
-    """Store a calibration as profile `name`, in one transaction."""
-    refuse_profile_name(connection, name, replace=replace)
-    reference = {"profile": name, "reference": calibration.reference}
-    created = {"created_at": datetime.now(UTC).replace(tzinfo=None)}
-    constants = [{**reference, **line, **created} for line in constant_records(calibration)]
-    rows = [{**reference, **line} for line in row_records(calibration)]
-    replace_profile(connection, name, constants, rows)
+    """Store a calibration as profile `name`, in one transaction.
 
-
-def store_kernels(
-    connection: DuckDBPyConnection, name: str, calibration: KernelCalibration, *, replace: bool
-) -> None:
-    """Store the constants of kernels as profile `name`, in one transaction.
-
-    Table `calibration_row` has no row of it: the constants were fitted to no step.
+    Table `calibration_row` has no row of kernels: their constants were fitted to no step.
     """
     refuse_profile_name(connection, name, replace=replace)
+    if isinstance(calibration, KernelCalibration):
+        constants, rows = kernel_constants(calibration), []
+    else:
+        constants, rows = constant_records(calibration), row_records(calibration)
     reference = {"profile": name, "reference": calibration.reference}
     created = {"created_at": datetime.now(UTC).replace(tzinfo=None)}
-    constants = [{**reference, **line, **created} for line in kernel_constants(calibration)]
-    replace_profile(connection, name, constants, [])
+    replace_profile(
+        *(connection, name, [{**reference, **line, **created} for line in constants]),
+        [{**reference, **line} for line in rows],
+    )
 
 
 def replace_profile(

@@ -35,8 +35,6 @@ class Timings:
     ----------
     columns
         Inputs of the kernels: numbers in floating point, texts as the estimator reads them.
-    num_rows
-        Rows of the file.
     left_out
         Why rows of the file are not in `columns` -> how many.
     """

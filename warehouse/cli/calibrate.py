@@ -210,24 +210,16 @@ def _timed(estimator: Estimator, timed: TimedOptions) -> KernelCalibration:
 
 
 def _stored(
-    db: Path,
-    name: str,
-    run: Callable[[], Calibration | KernelCalibration],
-    *,
-    replace: bool,
+    db: Path, name: str, run: Callable[[], Calibration | KernelCalibration], *, replace: bool
 ) -> Calibration | KernelCalibration:
     """Calibrate and store; a name that cannot be used is refused before the fit."""
-    from warehouse.calibrate.kernels import KernelCalibration
-    from warehouse.calibrate.store import refuse_profile_name, store_calibration, store_kernels
+    from warehouse.calibrate.store import refuse_profile_name, store_calibration
     from warehouse.database.connection import writing
 
     with writing(db) as connection:
         refuse_profile_name(connection, name, replace=replace)
         found = run()
-        if isinstance(found, KernelCalibration):
-            store_kernels(connection, name, found, replace=replace)
-        else:
-            store_calibration(connection, name, found, replace=replace)
+        store_calibration(connection, name, found, replace=replace)
     return found
 
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from warehouse.plot import parts
 from warehouse.plot.theme import WIDTH, YELLOW
+from warehouse.show.formats import count
 from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _configurations_finding(frame: pl.DataFrame) -> str:
     if fitting.is_empty():
         return "No configuration fits in memory"
     best, worst = fitting.row(0, named=True), fitting.row(-1, named=True)
-    stages = parts.counted(best["pipeline_parallel"], "pipeline stage")
+    stages = count(best["pipeline_parallel"], "pipeline stage")
     said = (
         f"{best['place']}, with {stages}, is the fastest that fits: "
         f"{parts.figure(best['step_seconds'], 3)} s"
@@ -247,14 +248,14 @@ def _pareto_finding(frame: pl.DataFrame) -> str:
     """
     most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max()).sort("step_seconds")
     fastest = most.row(0, named=True)
-    count = f"{fastest['num_gpus']:,} {fastest['accelerator']}"
+    gpus = f"{fastest['num_gpus']:,} {fastest['accelerator']}"
     if most.height == 1:
         return (
-            f"One layout on {count}: {parts.figure(fastest['step_seconds'])} s a step, "
+            f"One layout on {gpus}: {parts.figure(fastest['step_seconds'])} s a step, "
             f"{parts.figure(fastest['memory_gb'])} GB of a GPU"
         )
     within = most.filter(pl.col("step_seconds") <= fastest["step_seconds"] * (1 + SPARE))
     saved = 1 - parts.least(within["memory_gb"]) / fastest["memory_gb"]
     if saved < LEAST:
-        return f"On {count}, {SPARE:.0%} more time saves no memory"
-    return f"On {count}, {saved:.0%} less memory costs at most {SPARE:.0%} more time"
+        return f"On {gpus}, {SPARE:.0%} more time saves no memory"
+    return f"On {gpus}, {saved:.0%} less memory costs at most {SPARE:.0%} more time"

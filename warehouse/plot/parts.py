@@ -234,15 +234,6 @@ def figure(value: float, digits: int = 2) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, which takes an s for more than one.
-
-    >>> counted(1, "measured step"), counted(1200, "step")
-    ('1 measured step', '1,200 steps')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def listed(words: Iterable[object]) -> str:
     """Return words with commas, and "and" before the last.
 

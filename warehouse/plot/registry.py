@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from warehouse.plot.theme import Theme
 
 PROBLEM = ("estimator", "variant", "model", "global_batch_size")
-"""Columns that have one value in the rows of most pictures."""
 
 ASSUMED = ("assumptions", *PROBLEM)
-"""Those of pictures that compare problems with the same assumptions.
+"""Columns that have one value in pictures of problems with the same assumptions.
 
 Assumptions are chosen first. If any stored row has none, only rows without assumptions are drawn.
 """
@@ -65,7 +64,7 @@ class Plot:
     subject: str
     summary: str
     filled_by: tuple[str, ...]
-    single: tuple[str, ...] = PROBLEM
+    single: tuple[str, ...] = ASSUMED
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
@@ -107,15 +106,13 @@ _PLOTS = (
         "systems",
         "Days of a run over the number of GPUs, for every system.",
         _GRID,
-        ASSUMED,
-        _TOKENS,
+        defaults=_TOKENS,
     ),
     Plot(
         "throughput_per_gpu",
         "systems",
         "Throughput of a GPU as GPUs are added, relative to the fewest.",
         _GRID,
-        ASSUMED,
     ),
     Plot(
         "best_layouts",
@@ -129,7 +126,6 @@ _PLOTS = (
         "systems",
         "Speed of 2D tensor and context parallelism relative to 1D.",
         ("warehouse sweep paper_grid",),
-        ASSUMED,
     ),
     Plot(
         "configurations",
