@@ -64,7 +64,7 @@ class DatabaseFile:
         self.wait = wait
         self._turns, self._lock = Turns(), threading.RLock()  # taken in this order
         self._num_blocks = 0
-        self._kept: DuckDBPyConnection | None = None
+        self._connection: DuckDBPyConnection | None = None
         self._cursors: dict[int, DuckDBPyConnection] = {}
         self._ended: list[DuckDBPyConnection] = []
 
@@ -84,7 +84,7 @@ class DatabaseFile:
         with self._turns.shared(), self._lock:
             if not self.writable or self.path.exists():
                 with self._access():
-                    self._keep()
+                    self._connected()
             self._num_blocks += 1
         return self
 
@@ -100,18 +100,18 @@ class DatabaseFile:
             if not self._num_blocks:
                 self._release()
 
-    def _keep(self) -> DuckDBPyConnection:
+    def _connected(self) -> DuckDBPyConnection:
         """Return the connection of the ``with`` block, opened where it is closed."""
-        if self._kept is None:
-            self._kept = open_for_read(self.path)
-        return self._kept
+        if self._connection is None:
+            self._connection = open_for_read(self.path)
+        return self._connection
 
     def _of_thread(self) -> DuckDBPyConnection:
         """Return a connection for the relations of this thread, which can be joined."""
         with self._lock:
             number = threading.get_ident()
             if number not in self._cursors:
-                self._cursors[number] = self._keep().cursor()
+                self._cursors[number] = self._connected().cursor()
             return self._cursors[number]
 
     def _release(self) -> bool:
@@ -120,7 +120,7 @@ class DatabaseFile:
         Those that a call uses stay open until it ends.
         """
         with self._lock:
-            self._kept = None  # not closed: that would close its cursors, in the middle of a call
+            self._connection = None  # not closed: that would close its cursors during a call
             self._ended = [*filter(_is_busy, [*self._ended, *self._cursors.values()])]
             self._cursors.clear()
             return bool(self._ended)
@@ -129,11 +129,7 @@ class DatabaseFile:
     def _asking(self, *, may_write: bool = False) -> Iterator[None]:
         """Open the file as this warehouse says, and turn errors into those of the project.
 
-        Parameters
-        ----------
-        may_write
-            Whether the call may go on to write. Other threads wait for its end then; otherwise
-            only those that write.
+        Other threads wait for the end of a call that may go on to write; writers for any call.
         """
         with self._turns.alone() if may_write else self._turns.shared():
             try:
@@ -151,7 +147,8 @@ class DatabaseFile:
         """Yield a connection for this call; its temporary objects end with it."""
         with self._asking():
             with self._lock:
-                opened = self._keep().cursor() if self._num_blocks else open_for_read(self.path)
+                is_open = self._num_blocks > 0
+                opened = self._connected().cursor() if is_open else open_for_read(self.path)
             with opened as connection:
                 yield connection
 

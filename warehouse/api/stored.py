@@ -383,9 +383,9 @@ def _executed(
         connection.begin()
     for statement in statements:
         named = {name.lower() for name in statement.named_parameters}
-        given = {name: value for name, value in values.items() if name.lower() in named}
-        found = connection.sql(statement.query, params=given or None)
-        rows = pl.DataFrame() if found is None else frame_of(found)
+        given_values = {name: value for name, value in values.items() if name.lower() in named}
+        relation = connection.sql(statement.query, params=given_values or None)
+        rows = pl.DataFrame() if relation is None else frame_of(relation)
     if is_one_transaction:
         connection.commit()
     elif _rolled_back(connection):

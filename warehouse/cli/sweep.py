@@ -100,17 +100,17 @@ def sweep(
     from warehouse.sweep.sizes import LEAST_ROWS
 
     with working("counting cells and layouts"):
-        found = estimate(loaded, db, force=force)
-    if found.size.missing_rows >= LEAST_ROWS:
-        say(found.in_words())
+        expected = estimate(loaded, db, force=force)
+    if expected.size.missing_rows >= LEAST_ROWS:
+        say(expected.in_words())
     if not yes:
-        found.refuse_too_large(db)
-    if found.size.missing_rows:
+        expected.refuse_too_large(db)
+    if expected.size.missing_rows:
         with working("copying the database"):
             copy = back_up_before_sweep(db)
         if copy is not None:
             say(f"{copy}: the database before the sweep")
-    report = run_with_progress(db, loaded, force=force, workers=workers, cells=found.cells)
+    report = run_with_progress(db, loaded, force=force, workers=workers, cells=expected.cells)
     say(summary(report))
 
 
@@ -163,14 +163,14 @@ def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
     from warehouse.sweep.estimate import estimate
 
     with working("counting cells and layouts"):
-        found = estimate(study, db, force=force)
-    say(found.in_words())
+        expected = estimate(study, db, force=force)
+    say(expected.in_words())
     sizes = {
         "study": study.name,
-        **vars(found.size),
-        "sweep_seconds": found.cost.seconds,
-        "stored_bytes": found.cost.num_bytes,
-        "is_sampled": found.is_sampled,
+        **vars(expected.size),
+        "sweep_seconds": expected.cost.seconds,
+        "stored_bytes": expected.cost.num_bytes,
+        "is_sampled": expected.is_sampled,
     }
     said = ("sweep_seconds", "stored_bytes", "is_sampled")  # in the line above
     put_for_people(tuple(sizes), [list(sizes.values())], form, drop=said)

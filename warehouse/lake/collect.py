@@ -173,7 +173,7 @@ def _collect_study(
             cells += len(group)
             rows += sum(count for _, count in group)
     missing.record()
-    end_study(connection, study.name, missing.seen, rows + rows_lacking + missing.rows_before)
+    end_study(connection, study, missing.seen, rows + rows_lacking + missing.rows_before)
     unasked.difference_update(missing.seen.ids().tolist())
     return Collected(
         study.name,

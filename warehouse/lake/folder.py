@@ -64,10 +64,13 @@ seconds."""
 _LONGEST_NAME = 255
 """Bytes of the name of a file, on the usual file systems (NAME_MAX of POSIX.1-2017 limits.h)."""
 
-
 _NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 """The partition of NULL, as Hive, Spark, DuckDB and Arrow have it."""
 
+_CHECKSUM = "checksum"
+"""Key of a small file with the hash of its other keys; files of format 1 have none."""
+
+_TYPES = {"int": int, "str": str, "dict[str, Any]": dict}
 
 _AGAIN = "run the shard again"
 
@@ -180,13 +183,13 @@ class Lake:
             raise InputError(f'{self.folder}: has no `study` "{name}"')
         document = self._read(place, _SWEEP_AGAIN)
         try:
-            found = study_of_definition(document["definition"], document["file"])
-            get(found.estimator)
+            study = study_of_definition(document["definition"], document["file"])
+            get(study.estimator)
         except (AttributeError, KeyError, TypeError, ValueError, WarehouseError) as error:
             raise InputError(f"{place}: is no study: {error!r}", _SWEEP_AGAIN) from None
-        if found.name != name:
-            raise InputError(f"{place}: has the study {shown(found.name)}", _SWEEP_AGAIN)
-        return found
+        if study.name != name:
+            raise InputError(f"{place}: has the study {shown(study.name)}", _SWEEP_AGAIN)
+        return study
 
     def begin_shard(self, study: str, shard: Shard) -> None:
         """Record that a shard was started."""
@@ -199,11 +202,11 @@ class Lake:
         """Return the shards that were started, the last one last; their files' names say which."""
         places = list(self._parts(f"shards/{quote(study, safe=' ')}", "*-of-*.json"))
         places.sort(key=lambda place: place.lstat().st_mtime_ns)
-        found: list[Shard] = []
+        shards: list[Shard] = []
         for place in places:
             with suppress(UsageError):  # another program's file
-                found.append(read_shard(place.stem.replace("-of-", "/")))
-        return found
+                shards.append(read_shard(place.stem.replace("-of-", "/")))
+        return shards
 
     # ---- cells ----
 
@@ -238,7 +241,7 @@ class Lake:
     def rows_place(self, table: str, cell: Cell) -> Path:
         """Return where the rows of a cell are."""
         model = cell.problem.values.get("model")
-        partition = partition_of(None if model is None else str(model))
+        partition = f"model={_NO_NAME if model is None else quote(str(model), safe='')}"
         return self.folder / "rows" / table / partition / f"{cell.id}.parquet"
 
     def add_cell(self, estimator: Estimator, cell: Cell, rows: Path, num_rows: int) -> None:
@@ -331,12 +334,6 @@ class Lake:
             yield from (self.folder / part).glob(pattern)
 
 
-_CHECKSUM = "checksum"
-"""Key of a small file with the hash of its other keys; files of format 1 have none."""
-
-_TYPES = {"int": int, "str": str, "dict[str, Any]": dict}
-
-
 def partial_name(place: Path) -> str:
     """Return a name for a file that becomes `place` once it is complete."""
     return f".{place.name}.{own_mark()}-{uuid.uuid4().hex[:8]}{_PARTIAL}"
@@ -397,11 +394,11 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
     with pq.ParquetFile(place) as file:
         if not _fits(file.schema_arrow, relation):
             return f"{place}: its columns are not those of table {relation.table}"
-        found, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
-        if found.num_rows != num_rows:
-            return f"{place}: has {found.num_rows:,} rows, and the cell {num_rows:,}"
-        for group in range(found.num_row_groups):
-            ids = found.row_group(group).column(column).statistics
+        metadata, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
+        if metadata.num_rows != num_rows:
+            return f"{place}: has {metadata.num_rows:,} rows, and the cell {num_rows:,}"
+        for group in range(metadata.num_row_groups):
+            ids = metadata.row_group(group).column(column).statistics
             if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
     return None
@@ -429,8 +426,3 @@ def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dic
     if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
         raise InputError(f"{place}: its `{_CHECKSUM}` does not fit its content", remedy)
     return document
-
-
-def partition_of(model: str | None) -> str:
-    """Return the hive partition of one model's rows; the name is percent-encoded."""
-    return f"model={_NO_NAME if model is None else quote(model, safe='')}"

@@ -84,12 +84,12 @@ def run_shard(
     started = time.perf_counter()
     lake = Lake(folder)
     lake.check()
-    asked = lake.study(study)
-    estimator = get(asked.estimator)
-    catalog = asked.defined.added_to(packaged_catalog())
+    loaded = lake.study(study)
+    estimator = get(loaded.estimator)
+    catalog = loaded.defined.added_to(packaged_catalog())
     lake.begin_shard(study, shard)
     cells = rows = before = 0
-    for cell in cells_of_shard(asked, catalog, shard):
+    for cell in cells_of_shard(loaded, catalog, shard):
         if lake.has(cell):
             before += 1
             continue

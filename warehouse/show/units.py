@@ -64,16 +64,6 @@ def column_headed(heading: str) -> str | None:
     )
 
 
-def headings_of(name: str) -> set[str]:
-    """Return the headings that tables may show over a column, one for each of its units."""
-    form: Form | None = _form(name)
-    found = set()
-    while form is not None:
-        found.add(_heading(name, form))
-        form = form.smaller
-    return found
-
-
 def layout_in_words(layout: Mapping[str, Any]) -> str:
     """Return a layout in one line, as the SQL macro of that name: `dp4 tp8 pp16 micro1`.
 

@@ -107,10 +107,11 @@ def read_progress(database: Path) -> dict[str, Any] | None:
     The file of a killed process is ignored, even if another process now has its number.
     """
     try:
-        found = json.loads(progress_path(database).read_text(encoding="utf-8"))
+        progress = json.loads(progress_path(database).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or not found.keys() >= _NAMES:
+    if not isinstance(progress, dict) or not progress.keys() >= _NAMES:
         return None
-    is_running = is_alive(found["pid"]) and found["process_started"] == started_ticks(found["pid"])
-    return found if is_running else None
+    pid = progress["pid"]
+    is_running = is_alive(pid) and progress["process_started"] == started_ticks(pid)
+    return progress if is_running else None

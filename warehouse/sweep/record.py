@@ -40,14 +40,14 @@ def is_recorded(
     connection: duckdb.DuckDBPyConnection, study: Study, cells: IdSet, num_rows: int
 ) -> bool:
     """Return whether a study is stored with this definition and exactly these cells."""
-    known = connection.execute(
+    record_of_study = connection.execute(
         "select definition, num_cells, num_rows from study where study = ?", [study.name]
     ).fetchall()
-    if known != [(_definition(study), len(cells), num_rows)]:
+    if record_of_study != [(_definition(study), len(cells), num_rows)]:
         return False
     query = "select cell_id from study_cell where study = ? order by cell_id"
-    found = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
-    return list(found) == list(cells.ids())
+    stored = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
+    return list(stored) == list(cells.ids())
 
 
 def begin_study(
@@ -95,7 +95,7 @@ def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence
 
 
 def end_study(
-    connection: duckdb.DuckDBPyConnection, study: str, cells: IdSet, num_rows: int
+    connection: duckdb.DuckDBPyConnection, study: Study, cells: IdSet, num_rows: int
 ) -> bool:
     """Set the exact numbers of a study with all cells recorded, and remove its other cells.
 
@@ -104,23 +104,25 @@ def end_study(
     known = connection.execute(
         "select num_cells, num_rows, count(cell_id) from study left join study_cell using (study)"
         " where study = ? group by all",
-        [study],
+        [study.name],
     ).fetchall()
     if known == [(len(cells), num_rows, len(cells))]:
         return False
     import pyarrow as pa  # here: commands that store nothing start without it
 
     ids = pa.table({"cell_id": pa.array(cells.ids(), type=pa.int64())})
-    with transaction(connection), registered(connection, "asked_cells", ids):
-        connection.execute(
+    with transaction(connection), registered(connection, "cells_of_study", ids):
+        [(removed,)] = connection.execute(
             "delete from study_cell where study = ?"
-            " and cell_id not in (select cell_id from asked_cells)",
-            [study],
-        )
+            " and cell_id not in (select cell_id from cells_of_study)",
+            [study.name],
+        ).fetchall()
         connection.execute(
             "update study set num_cells = ?, num_rows = ? where study = ?",
-            [len(cells), num_rows, study],
+            [len(cells), num_rows, study.name],
         )
+        if removed and "spaces" in study.definition:  # another version of its estimator
+            record(connection, STUDY, study.name)
     return True
 
 
@@ -149,7 +151,7 @@ def store_evaluated(
     with transaction(connection):
         has_changed = begin_study(connection, study, len(sizes), num_rows)
         add_cells(connection, study.name, [cell.id for cell, _ in sizes])
-        has_changed |= end_study(connection, study.name, ids, num_rows)
+        has_changed |= end_study(connection, study, ids, num_rows)
         new = store_cells(connection, registry.get(study.estimator), relation, cells)
         if new or has_changed:
             record(connection, STUDY, study.name)

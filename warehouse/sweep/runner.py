@@ -132,7 +132,7 @@ def run_study(
             rows, rate = _sweep(missing, file, number)
         if workers is None and not force and rows >= LEAST_ROWS:
             remember_rate(study.estimator, rate)
-        end_study(connection, study.name, missing.seen, rows + missing.rows_before)
+        end_study(connection, study, missing.seen, rows + missing.rows_before)
         return SweepReport(
             study.name,
             cells=len(missing.seen) - missing.cells_before,

@@ -39,9 +39,9 @@ class Rate(NamedTuple):
 
 def remembered_rate(estimator: str) -> Rate | None:
     """Return the rate of the last long sweep with an estimator; None if there was none."""
-    found = remembered(_file(estimator))
+    stored = remembered(_file(estimator))
     with suppress(TypeError, ValueError, KeyError):
-        rate = Rate(float(found["rows_per_second"]), float(found["bytes_per_row"]))
+        rate = Rate(float(stored["rows_per_second"]), float(stored["bytes_per_row"]))
         return rate if min(rate) > 0 else None
     return None
 
@@ -53,11 +53,11 @@ def remember_rate(estimator: str, rate: Rate) -> None:
 
 def used_bytes(connection: DuckDBPyConnection) -> int:
     """Return the bytes of the blocks in use in the database of a connection."""
-    [(found,)] = connection.execute(
+    [(num_bytes,)] = connection.execute(
         "select used_blocks * block_size from pragma_database_size()"
         " where database_name = current_database()"
     ).fetchall()
-    return int(found)
+    return int(num_bytes)
 
 
 def refuse_too_large(study: str, rows: int, num_bytes: float, database: Path) -> None:

@@ -40,14 +40,14 @@ def study_under_options(
         The file with the stored profiles.
     """
     if isinstance(study, Mapping):
-        found = read_study(study, str(study.get("name", "study")))
+        loaded = read_study(study, str(study.get("name", "study")))
     else:
-        found = load_study(study_path(study))
-    found = _with_known_definitions(under_options(found, variant, mend), database)
+        loaded = load_study(study_path(study))
+    loaded = _with_known_definitions(under_options(loaded, variant, mend), database)
     if profile is None:
-        return found
-    estimator = registry.get(found.estimator)
-    return under_profile(found, profile, estimator, lambda: load_profiles(database))
+        return loaded
+    estimator = registry.get(loaded.estimator)
+    return under_profile(loaded, profile, estimator, lambda: load_profiles(database))
 
 
 def study_path(study: str | Path) -> Path:

@@ -159,12 +159,12 @@ class _Worker:
         try:
             pickle.dump(parts, self.tasks)
             self.tasks.flush()
-            found: Answer | Exception = pickle.load(self.answers)
+            outcome: Answer | Exception = pickle.load(self.answers)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise self._ended() from None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def _ended(self) -> WarehouseError:
         """Return the error of a worker that ended unexpectedly."""
