@@ -20,8 +20,7 @@ with app.setup:
     from warehouse import Warehouse
     from warehouse.errors import WarehouseError
     from warehouse.plot import parts
-    from warehouse.plot.query import filtered, parameters_of
-    from warehouse.plot.registry import plot_named
+    from warehouse.plot.registry import filtered, parameters_of, plot_named
     from warehouse.plot.theme import DARK, LIGHT
 
     FILL = "warehouse sweep gpt3_1T_1d"

@@ -19,7 +19,7 @@ ROOMS = (
     *(
         "errors",
         "limits",
-        "numbers",
+        "options",
         "processes",
         "files",
         "settings",

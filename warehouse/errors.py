@@ -27,12 +27,7 @@ CONTROL = r"[\x00-\x1f\x7f-\x9f]"
 class WarehouseError(Exception):
     """Base of all errors meant for the user; the CLI prints it and exits with `exit_code`.
 
-    Parameters
-    ----------
-    message
-        What is wrong: file, key, value, reason.
-    hint
-        What the user can do.
+    The message names file, key, value and reason. The hint says what the user can do.
     """
 
     exit_code = 1

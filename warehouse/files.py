@@ -17,7 +17,6 @@ from warehouse.processes import is_alive
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-
 _FORMULA = re.compile(
     r"[=@\t\r]|[+-](?!(?:[\deE.:+ -]|days?|months?|years?)*\Z)"  # such as -1e5, and -1 day
 )
@@ -48,13 +47,7 @@ _STREAMS = ("/dev/stdout", "/dev/stderr")
 
 
 def working_directory() -> Path:
-    """Return the working directory.
-
-    Raises
-    ------
-    InputError
-        If it was removed.
-    """
+    """Return the working directory; raise `InputError` if it was removed."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -74,19 +67,13 @@ def refused_place(error: OSError) -> InputError | None:
     if isinstance(error, FileNotFoundError):
         try:
             working_directory()
-        except InputError as found:
-            return found
+        except InputError as removed:
+            return removed
     return None
 
 
 def check_target(out: Path) -> None:
-    """Refuse a path at which no file can be written.
-
-    Raises
-    ------
-    InputError
-        If it is a directory or lies in none.
-    """
+    """Refuse a path at which no file can be written: a directory, or one that lies in none."""
     _stat(out, out)
     if out.is_dir():
         raise InputError(f"{out}: is a directory", hint="name a file")
@@ -106,25 +93,13 @@ def _stat(path: Path, out: Path) -> None:
 
 
 def refuse_existing(out: Path, *, force: bool) -> None:
-    """Refuse a file that exists already, unless `force` is given.
-
-    Raises
-    ------
-    InputError
-        If the file exists.
-    """
+    """Refuse a file that exists already, unless `force` is given."""
     if out.is_file() and not force:
         raise InputError(f"{out}: exists already", "name another file, or replace it with --force")
 
 
 def refuse_overwriting(out: Path, *, read: Iterable[Path], database: Path | None = None) -> None:
-    """Refuse a result file that is one of the files that the command reads, or its database.
-
-    Raises
-    ------
-    InputError
-        If writing the result would destroy one of them.
-    """
+    """Refuse a result file that is one of the files that the command reads, or its database."""
     if out.exists() and not out.is_file():
         return  # a device or a pipe: nothing is overwritten
     for path, kind in (*((path, "the input file") for path in read), (database, "the database")):
@@ -168,8 +143,8 @@ def partials(directory: Path, targets: Collection[str] | None = None) -> dict[Pa
 
 def abandoned(directory: Path, targets: Collection[str] | None = None) -> list[Path]:
     """Return those of `partials` that killed processes left."""
-    found = partials(directory, targets)
-    return [path for path, process in found.items() if not is_alive(process)]
+    written = partials(directory, targets)
+    return [path for path, process in written.items() if not is_alive(process)]
 
 
 def remove_abandoned(target: Path) -> None:
@@ -224,11 +199,6 @@ def written_whole(out: Path) -> Iterator[Path]:
     A block that fails, or a process that is killed, leaves `out` as it was. An existing file keeps
     its permissions, and a link keeps pointing where it did. A device or a pipe is written to
     directly.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be written.
     """
     # /dev/stdout leads to a pipe without a path, or to a file that the shell has open.
     is_stream = out.is_relative_to("/dev/fd") or str(out) in _STREAMS

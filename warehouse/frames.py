@@ -18,22 +18,5 @@ if TYPE_CHECKING:
 
 
 def frame(sql: str, database: str | Path | None = None, **parameters: Any) -> polars.DataFrame:
-    """Return the rows of a query, in its order; use ``order by``.
-
-    Parameters
-    ----------
-    sql
-        One SELECT over the database's tables and views.
-    database
-        The file; by default the one that `warehouse config` shows.
-    **parameters
-        Values of ``$name`` in the query. A polars frame is a table of that name.
-
-    Raises
-    ------
-    InputError
-        If the text is not one SELECT, or DuckDB refuses it.
-    DatabaseError
-        If the file is missing, locked or no database.
-    """
+    """Return the rows of a query as `Warehouse.sql` does; `parameters` are values of ``$name``."""
     return Warehouse(database).sql(sql, **parameters)

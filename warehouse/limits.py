@@ -1,12 +1,13 @@
-"""Checks values of studies and reference tables against their columns."""
+"""Values that users give: numbers as people write them, and limits of options and columns."""
 
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import TYPE_CHECKING
 
 from estimators.contract import Refusal, RefusedError, Scalar
-from warehouse.errors import CONTROL
+from warehouse.errors import CONTROL, InputError, UsageError
 
 if TYPE_CHECKING:
     from estimators.columns import Column
@@ -15,13 +16,7 @@ _WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false",
 
 
 def accept(column: Column, value: object) -> Scalar:
-    """Return `value` as the Python type of `column`.
-
-    Raises
-    ------
-    RefusedError
-        If the type is wrong or a limit is broken.
-    """
+    """Return `value` as the Python type of `column`; raise `RefusedError` if it breaks a limit."""
     if column.kind == "str":
         return _accept_text(column, value)
     if column.kind == "bool":
@@ -87,6 +82,68 @@ def without_unit(text: str) -> str:
     match = _WITH_UNIT.fullmatch(text.strip())
     plain = "" if match is None else "".join(match.groups())
     return plain if read_number(plain) is not None else ""
+
+
+_LEAST_ABOVE_ZERO = 1e-30
+"""Least number above zero: products of smaller ones would be zero."""
+
+
+class Number:
+    """Reads the number of an option as `read_number` does, and checks its limits.
+
+    Limit `above` is exclusive, `least` and `most` are inclusive. A number outside them is wrong
+    usage if `is_usage`, by default if it must be whole, and otherwise refused input.
+    """
+
+    def __init__(
+        self,
+        option: str,
+        *,
+        above: float | None = None,
+        least: float | None = None,
+        most: float = 1e30,
+        whole: bool = False,
+        is_usage: bool | None = None,
+    ) -> None:
+        self.option = option
+        self.above, self.least, self.most = above, least, most
+        self.whole = whole
+        self.is_usage = whole if is_usage is None else is_usage
+        self.__name__ = "number"  # typer asks a parser for it
+
+    def named(self, option: str) -> Number:
+        """Return the same reader for an option of another name."""
+        number = copy(self)
+        number.option = option
+        return number
+
+    def __call__(self, given: str | float) -> float:
+        """Return the number in a text."""
+        text = str(given).strip()
+        number = read_number(text)
+        hint = "write it as 64, 1_000 or 4k" if self.whole else "write it as 15e12, 15T or 1_000"
+        if number is None:
+            plain = without_unit(text)
+            hint = f"write {plain}, without a unit" if plain else hint
+            text = text or '""'
+            raise UsageError(f"`{self.option}` {text} is not a number", hint)
+        if self.whole and number == number and not float(number).is_integer():
+            raise UsageError(f"`{self.option}` {text} is not a whole number", hint)
+        limit = self._broken_limit(number)
+        if limit:
+            refused = UsageError if self.is_usage else InputError
+            raise refused(f"`{self.option}` {text} must be {limit}")
+        return int(number) if self.whole else float(number)
+
+    def _broken_limit(self, number: float) -> str:
+        """Return the limit that the number breaks, in words; NaN breaks the first."""
+        if self.above is not None and not number > self.above:
+            return f"above {self.above:g}"
+        if self.above == 0 and number < _LEAST_ABOVE_ZERO:
+            return f"at least {_LEAST_ABOVE_ZERO:g}"
+        if self.least is not None and not number >= self.least:
+            return f"at least {self.least:g}"
+        return "" if number <= self.most else f"at most {self.most:g}"
 
 
 def plain_number(column: Column, text: object) -> str:

@@ -2,7 +2,7 @@
 
 A project's file is the `warehouse.toml` in the working directory or the nearest directory above it.
 A user's file is in the directory of the user's configuration. The environment takes precedence over
-the project's file, and that over the user's.
+the project's file, and that over the user's. A faulty file is an `InputError`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ _DIRECTORY = "training-warehouse"
 _PACKAGE = Path(__file__).parent
 
 _BACKUPS = "backups"
-"""The setting that is a number."""
-
-_LONGEST_NUMBER = 4
-"""Characters of it."""
+"""The setting that is a number, of at most four digits."""
 
 _COPIES = "give 3, or 0 for none"
 
@@ -50,13 +47,7 @@ class Setting(NamedTuple):
 
 
 def database() -> Path:
-    """Return the database of commands that name none.
-
-    Raises
-    ------
-    InputError
-        If a file of settings is faulty.
-    """
+    """Return the database of commands that name none."""
     return _path("database") or usual_database()
 
 
@@ -73,48 +64,24 @@ def usual_database() -> Path:
 
 
 def cache() -> Path | None:
-    """Return the directory of the cache, None if the system has no place for it.
-
-    Raises
-    ------
-    InputError
-        If a file of settings is faulty.
-    """
+    """Return the directory of the cache, None if the system has no place for it."""
     return _path("cache")
 
 
 def catalog() -> Path | None:
-    """Return the file of the user's own models and systems, None if no setting names one.
-
-    Raises
-    ------
-    InputError
-        If a file of settings is faulty.
-    """
+    """Return the file of the user's own models and systems, None if no setting names one."""
     return _path("catalog")
 
 
 def backups() -> int:
-    """Return how many backups of the database to keep, a new one before each sweep; 0 for none.
-
-    Raises
-    ------
-    InputError
-        If a file of settings is faulty, or the number is none.
-    """
-    found = _found(_BACKUPS).value
-    return found if isinstance(found, int) else 0
+    """Return how many backups of the database to keep, a new one before each sweep; 0 for none."""
+    value = _setting(_BACKUPS).value
+    return value if isinstance(value, int) else 0
 
 
 def settings() -> list[Setting]:
-    """Return every setting in force.
-
-    Raises
-    ------
-    InputError
-        If a file of settings is faulty.
-    """
-    return [_found(name) for name in VARIABLES]
+    """Return every setting in force."""
+    return [_setting(name) for name in VARIABLES]
 
 
 def files() -> list[Path]:
@@ -125,31 +92,31 @@ def files() -> list[Path]:
     return [project] if user is None else [project, user / FILE]
 
 
-def _found(name: str) -> Setting:
+def _setting(name: str) -> Setting:
     variable = VARIABLES[name]
     if given := os.environ.get(variable):
         value = _number(variable, given) if name == _BACKUPS else Path(given)
         return Setting(name, value, variable)
-    for path in files():
-        if found := _read(path).get(name):
-            key = f"{path}: `{name}`"
-            value = _number(key, found) if name == _BACKUPS else _place(path, name, found)
-            return Setting(name, value, str(path))
+    for file in files():
+        if written := _read(file).get(name):
+            key = f"{file}: `{name}`"
+            value = _number(key, written) if name == _BACKUPS else _path_in(file, name, written)
+            return Setting(name, value, str(file))
     return Setting(name, _usual(name), "default")
 
 
 def _path(name: str) -> Path | None:
-    found = _found(name).value
-    return found if isinstance(found, Path) else None
+    value = _setting(name).value
+    return value if isinstance(value, Path) else None
 
 
-def _number(place: str, text: str) -> int:
-    if not (text.isdecimal() and len(text) <= _LONGEST_NUMBER):
-        raise InputError(f"{place} {text!r} is no number of copies", _COPIES)
+def _number(source: str, text: str) -> int:
+    if not (text.isdecimal() and len(text) <= 4):
+        raise InputError(f"{source} {text!r} is no number of copies", _COPIES)
     return int(text)
 
 
-def _place(file: Path, name: str, value: str) -> Path:
+def _path_in(file: Path, name: str, value: str) -> Path:
     """Return the path in a file of settings: relative to the file, whatever the directory is."""
     try:
         return file.parent / Path(value).expanduser()

@@ -254,7 +254,7 @@ def test_a_damaged_table_of_versions_exits_5(
 
 def test_init_brings_a_missing_view_back(warehouse: Command, tiny_database: Path) -> None:
     with duckdb.connect(str(tiny_database)) as connection:
-        connection.execute("drop view configuration_flops")
+        connection.execute("drop view current_cell")
         connection.execute("drop table erratum")
         rows = connection.execute("select count(*) from roofline").fetchall()
     code, _, err = warehouse("rank", "--db", tiny_database)

@@ -280,6 +280,30 @@ def test_what_cannot_be_timed_is_refused(
     assert message in err
 
 
+def test_files_of_several_accelerators_are_refused_with_the_file_that_differs(
+    warehouse: Command, tmp_path: Path
+) -> None:
+    paths = [
+        written(
+            tmp_path / f"{n}.csv", [f"{row},{of}" for row in lines(1.25)], f"{HEADER},accelerator"
+        )
+        for n, of in enumerate((H100, H100, "B200"))
+    ]
+    files = [word for path in paths for word in ("--kernels", path)]
+    code, out, err = warehouse("calibrate", *files)
+    assert (code, out) == (3, "")
+    assert f"{paths[2]}: is of B200 SXM 180GB, and {paths[0]} of {H100}" in err
+    assert "a profile of kernels is of one accelerator: name it with --accelerator" in err
+
+
+def test_two_files_of_one_kind_are_refused(warehouse: Command, timings: Path) -> None:
+    files = ("--kernels", timings, "--kernels", timings)
+    code, out, err = warehouse("calibrate", *files, "--accelerator", H100)
+    assert (code, out) == (3, "")
+    assert f"{timings}: another file is of products too" in err
+    assert "put all rows into one file" in err
+
+
 def test_a_reference_or_timings_must_be_given(warehouse: Command) -> None:
     code, _, err = warehouse("calibrate")
     assert code == 2

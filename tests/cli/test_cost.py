@@ -510,6 +510,21 @@ def test_runs_whose_gpus_do_not_hold_the_model_are_left_out(stored: Any) -> None
     assert "left out, the GPUs do not hold the model: 1 run\n" in err
 
 
+def test_filters_that_leave_only_runs_without_a_time_say_why_these_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = BUDGET.replace("mfu = [0.4, 0.5]", "mfu = 0.5\navailable_gpus = 13")
+    (tmp_path / "few.toml").write_text(few)
+    database = ("--db", str(tmp_path / "warehouse.duckdb"))
+    assert run(["sweep", str(tmp_path / "few.toml"), *database]) == 0
+    capsys.readouterr()
+    assert run(["cost", "--price", "2", "--accelerator", "H100", *database]) == 3
+    assert capsys.readouterr().err == (
+        "error: no run with a time passes the filters: the GPUs do not hold the model (1)\n"
+        "hint: change a filter\n"
+    )
+
+
 @pytest.mark.long
 def test_runs_that_differ_in_their_tokens_alone_are_counted_once(stored: Any) -> None:
     both = BUDGET.replace("dataset_tokens = 1.4e12", "dataset_tokens = [1.4e12, 3e12]")

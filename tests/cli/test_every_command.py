@@ -16,7 +16,7 @@ from warehouse.cli import commands, main
 from warehouse.cli.groups import expanded
 from warehouse.cli.lazy import LazyCommand
 from warehouse.cli.output import Output
-from warehouse.numbers import Number
+from warehouse.limits import Number
 
 COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 

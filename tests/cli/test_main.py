@@ -372,7 +372,10 @@ def test_a_character_that_the_encoding_lacks_is_printed_with_its_number(
     assert printed in done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("more", [("status",), ("status", "--db", "some.duckdb"), ("sweep", "x")])
+@pytest.mark.parametrize(
+    "more",
+    [("status",), ("status", "--db", "some.duckdb"), ("sweep", "x"), ("config",), ("schema",)],
+)
 def test_a_removed_working_directory_is_named(tmp_path: Path, more: tuple[str, ...]) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from warehouse.cli.groups import expanded
-from warehouse.cli.options import DEFAULT_DATABASE, Database, NumGpus, ProblemFilters
+from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.cli.output import ENDINGS, Output
 from warehouse.errors import InputError, UsageError
 from warehouse.files import refuse_overwriting
-from warehouse.limits import read_number
-from warehouse.numbers import Number
+from warehouse.limits import Number, read_number
+from warehouse.options import NumGpus, ProblemFilters
 from warehouse.show.formats import Format
 
 # ---- numbers ----

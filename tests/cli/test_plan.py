@@ -20,7 +20,7 @@ from tests.shared import Command
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
-from warehouse.plan.question import PlanOptions
+from warehouse.options import PlanOptions
 from warehouse.plan.run import first_sweep
 
 SHELL = Path(sys.executable).parent / "duckdb"
@@ -125,7 +125,7 @@ def test_terms_that_are_given_take_the_place_of_the_published_ones(
 
 def test_rates_may_be_given_by_name(planned: tuple[Path, dict[str, Any], str]) -> None:
     named: dict[str, Any] = {"carbon": ["France (BLOOM)"], "goodput": "Llama 3 405B"}
-    options = PlanOptions(TOKENS, "training_step", (), MODEL, ACCELERATOR, gpus=8, **named)
+    options = PlanOptions(TOKENS, MODEL, ACCELERATOR, num_gpus=8, **named)
     run, _ = first_sweep(options, planned[0])
     assert [(term.name, term.value) for term in run.terms.carbons] == [("France (BLOOM)", 0.057)]
     assert run.goodput == 0.9
@@ -176,7 +176,7 @@ def test_a_dry_run_writes_nothing(warehouse: Command, tmp_path: Path) -> None:
 def test_the_parts_of_the_step_add_up_and_the_largest_is_named(
     planned: tuple[Path, dict[str, Any], str],
 ) -> None:
-    from warehouse.plan.queries import STEP_PARTS
+    from warehouse.show.units import STEP_PARTS
 
     _, found, _ = planned
     best = found["layouts"][0]

@@ -20,8 +20,8 @@ from estimators.contract import PUBLISHED
 from estimators.interval import fit_probability, memory_that_fits
 from tests.cli.planning import errors_of
 from tests.shared import Command, Document, Shared, call
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
-from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.cli.common import put_page
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
@@ -38,7 +38,7 @@ from warehouse.plan.accuracy import (
 )
 from warehouse.plan.candidates import QueryCache, slowest_needed
 from warehouse.plan.errors import Errors
-from warehouse.plan.evaluated_errors import measured_errors
+from warehouse.plan.evaluated_steps import measured_errors
 from warehouse.plan.page import plan_page
 from warehouse.plan.published_runs import published_lines
 from warehouse.plan.question import PlanRequest, RunLimits, resolve
@@ -243,7 +243,7 @@ def test_errors_on_measurements_are_those_of_the_accelerator(
 )
 def test_errors_of_a_mixture_are_those_of_mixtures(accelerator: str, groups: set[str]) -> None:
     request = PlanRequest("training_step", "mixtral_8x7B", accelerator, 1e12, num_gpus=8)
-    errors, _ = measured_errors(resolve(request), packaged_catalog())
+    errors, _ = measured_errors(resolve(request))
     found = {str(error["published_group"]) for error in errors}
     assert groups <= found
     assert all("moe" in group for group in found) == (accelerator != "A100 SXM 80GB")
@@ -526,8 +526,8 @@ def test_errors_are_found_once(
         raise AssertionError("the errors are found again")
 
     for name in (
-        "evaluated_errors.published_steps",
-        "evaluated_errors.resolve_rows",
+        "evaluated_steps.published_steps",
+        "evaluated_steps.resolve_rows",
         "errors.stored_errors",
         "errors.memory_errors",
     ):

@@ -26,7 +26,8 @@ with open_for_write(path):
     if sys.argv[2] == "sweeping":
         progress = Progress("big", total_rows=1000, total_cells=10)
         with ProgressFile(path, progress) as file:
-            file.update(250, 2)
+            file.add_cells(2)
+            file.add_rows(250)
             print("ready", flush=True)
             sys.stdin.read()
     else:

@@ -17,13 +17,13 @@ import pytest
 from estimators import registry
 from estimators.contract import variant_name
 from tests.shared import Command, Quickstart, call
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
-from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.cli.comparison import comparison as sections
 from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read
 from warehouse.database.temporary import keep_view
-from warehouse.plan.compared_steps import evaluated_steps
+from warehouse.plan.evaluated_steps import evaluated_steps
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,

@@ -13,11 +13,12 @@ from tests.faults.processes import said, value_of
 from tests.faults.state import State, facts_in_force, state_of, state_of_folder
 from warehouse.database import resources, snapshot
 from warehouse.database.connection import open_as_it_is
-from warehouse.database.sink import DuckDBSink
+from warehouse.database.sink import store_batches
 from warehouse.database.sql_text import literal
 from warehouse.lake import collect as collecting
 from warehouse.lake import shard as sharding
 from warehouse.sweep import record, runner
+from warehouse.sweep.progress import ProgressFile
 
 BLOCKS_AT, BLOCK_BYTES = 3 * 4096, 262_144
 """Where the blocks of a DuckDB file begin, and their size."""
@@ -158,17 +159,15 @@ def replace(owner: object, name: str, value: object) -> None:
 
 def acknowledging(acknowledge: Acknowledge) -> None:
     """Report each group that is stored, in this process."""
-    count = runner._Tracker.add_cells
+    count = ProgressFile.add_cells
 
     def add_cells(self: Any, cells: int) -> None:
         acknowledge(cells)
         count(self, cells)
 
-    store = DuckDBSink.store
-
-    def stored(self: Any, *arguments: Any, **options: Any) -> None:
-        store(self, *arguments, **options)
-        acknowledge(len(arguments[2]))
+    def stored(*arguments: Any) -> None:
+        store_batches(*arguments)
+        acknowledge(len(arguments[3]))
 
     write = sharding._write_cell
 
@@ -177,8 +176,8 @@ def acknowledging(acknowledge: Acknowledge) -> None:
         acknowledge(1)
         return rows
 
-    replace(runner._Tracker, "add_cells", add_cells)
-    replace(collecting, "DuckDBSink", type("Sink", (DuckDBSink,), {"store": stored}))
+    replace(ProgressFile, "add_cells", add_cells)
+    replace(collecting, "store_batches", stored)
     replace(sharding, "_write_cell", written)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +28,9 @@ import pytest
 
 from tests.shared import Quickstart, call, digest
 from warehouse import Warehouse
-from warehouse.api import warehouse as module
+from warehouse.api import stored, warehouse
 from warehouse.errors import DatabaseError, InputError, UsageError
+from warehouse.options import CostOptions, PlanOptions, RankFilters
 
 FLAGSHIP: dict[str, Any] = {
     "model": "megatron_1.7B",
@@ -95,8 +97,9 @@ def test_the_examples_of_the_methods_run(quickstart: Quickstart, tmp_path: Path)
         "Warehouse": Warehouse,
         "pl": pl,
     }
-    failed, tried = doctest.testmod(module, extraglobs=known)
-    assert (failed, tried > 30) == (0, True)
+    results = [doctest.testmod(module, extraglobs=known) for module in (stored, warehouse)]
+    assert [result.failed for result in results] == [0, 0]
+    assert sum(result.attempted for result in results) > 30
 
 
 def test_every_public_method_has_an_example_and_says_what_it_takes() -> None:
@@ -111,6 +114,27 @@ def test_every_public_method_has_an_example_and_says_what_it_takes() -> None:
         assert ">>>" in text, method
         named = set(inspect.signature(method).parameters) - {"self"}
         assert {name for name in named if name not in text} == set(), method
+
+
+@pytest.mark.parametrize(
+    ("method", "question", "others"),
+    [
+        ("rank", RankFilters, {"study", "estimator", "variant", "by", "top"}),
+        ("cost", CostOptions, {"price", "year", "all_years"}),
+        ("energy", CostOptions, {"carbon", "all_powers"}),
+        ("plan", PlanOptions, {"top", "allow_large"}),
+    ],
+)
+def test_a_keyword_is_an_option_of_the_question(
+    method: str, question: type[Any], others: set[str]
+) -> None:
+    parameters = inspect.signature(getattr(Warehouse, method)).parameters.values()
+    keywords = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+    defaults = {field.name: field.default for field in fields(question)}
+    assert others == keywords.keys() - defaults.keys()
+    assert defaults.keys() - keywords.keys() <= {"pairs", "precision"}  # `plan` takes any input
+    for name in keywords.keys() & defaults.keys() - {"tokens", "estimator"}:
+        assert keywords[name] == defaults[name], name
 
 
 # ---- the same answers as the commands ----

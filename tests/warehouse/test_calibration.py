@@ -12,7 +12,7 @@ import pytest
 
 from estimators.contract import Array
 from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
-from warehouse.calibrate.fit import Parameter, Steps, errors_of, fit
+from warehouse.calibrate.fit import Parameter, Steps, fit
 from warehouse.calibrate.run import Calibration, run_calibration
 from warehouse.errors import InputError
 from warehouse.evaluate.file import evaluate_file
@@ -52,7 +52,7 @@ def calibrated(tmp_path: Path) -> Callable[..., Calibration]:
         frame = frame.with_columns(step_seconds=frame["step_seconds"].to_numpy() * scaled)[rows]
         path = tmp_path / "reference.csv"
         frame.write_csv(path)
-        return run_calibration(str(path), path, asked=asked.split(","), **options)
+        return run_calibration(str(path), path, constants=asked.split(","), **options)
 
     return calibrated
 
@@ -76,7 +76,7 @@ def test_known_constants_are_recovered_from_the_estimators_own_times(
 ) -> None:
     found = calibrated(known, ",".join(known), rows=range(len(known) + 1))
     assert found.fit.values == pytest.approx(list(known.values()), rel=1e-3)
-    assert errors_of(found.fit.fitted, found.fit.published).worst < 1e-4
+    assert found.fit.errors["fitted"].max_absolute_relative_error < 1e-4
     assert not any(map(found.fit.is_at_bound, range(len(known))))
     # the bounds are those of the rows' accelerator and framework
     table = CATALOG.tables["step_constant"]
@@ -147,9 +147,9 @@ def test_left_out_predictions_are_those_of_a_search_through_every_value(
     for row in range(4):
         best = int(np.delete(squared, row, axis=1).mean(axis=1).argmin())
         assert found.fit.left_out_values[row, 0] == pytest.approx(tried[best], abs=3e-4)
-        assert found.fit.left_out[row] == pytest.approx(times[best, row], rel=5e-4)
-    assert errors_of(found.fit.left_out, found.fit.published).mean >= (
-        errors_of(found.fit.fitted, found.fit.published).mean
+        assert found.fit.estimates["left_out"][row] == pytest.approx(times[best, row], rel=5e-4)
+    assert found.fit.errors["left_out"].mean_absolute_relative_error >= (
+        found.fit.errors["fitted"].mean_absolute_relative_error
     )
 
 
@@ -239,7 +239,7 @@ def test_a_reference_that_cannot_be_used_is_refused(
     path = tmp_path / "own.csv"
     pl.DataFrame({name: own for name, own in table.items() if own is not None}).write_csv(path)
     with pytest.raises(InputError) as caught:
-        run_calibration(str(path), path, asked=["gemm_efficiency"])
+        run_calibration(str(path), path, constants=["gemm_efficiency"])
     assert expected in str(caught.value)
 
 
@@ -258,6 +258,8 @@ def test_a_constant_without_effect_once_a_row_is_left_out_stays_at_its_default(
     times = pl.read_csv(tmp_path / "times.csv")["step_seconds"]
     path = tmp_path / "reference.csv"
     pl.DataFrame(alone).with_columns(times)[:4].write_csv(path)
-    found = run_calibration(str(path), path, asked=["gemm_efficiency", "tensor_overlap_fraction"])
+    found = run_calibration(
+        str(path), path, constants=["gemm_efficiency", "tensor_overlap_fraction"]
+    )
     assert found.fit.values == pytest.approx([0.86, 0.25], rel=1e-3)
     assert found.fit.left_out_values[0] == pytest.approx([0.86, 1.0], rel=1e-3)

@@ -8,7 +8,6 @@ import duckdb
 import polars as pl
 import pytest
 
-from warehouse.calibrate.fit import errors_of
 from warehouse.calibrate.published import (
     filtered,
     published_reference,
@@ -32,9 +31,9 @@ def test_published_rows_are_those_of_the_view_in_a_database(
 
 
 def test_the_output_layer_of_published_models_is_that_of_table_model() -> None:
-    h100 = published_reference("published_megatron_h100_scaling").frame
+    h100 = published_reference("published_megatron_h100_scaling")
     assert h100["ties_embedding"].to_list() == [False] * 9
-    assert published_reference("published_megatron_scaling").frame["ties_embedding"].all()
+    assert published_reference("published_megatron_scaling")["ties_embedding"].all()
 
 
 def leave_out_other_tables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +46,7 @@ def test_rows_of_a_program_that_no_framework_describes_are_left_out_unless_named
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "published_megatron_training_time"
-    found = run_calibration(name, Path(name), asked=["gemm_efficiency"])
+    found = run_calibration(name, Path(name), constants=["gemm_efficiency"])
     assert all(row.startswith("PTD-P") for row in found.row_names)
     assert "6 rows of a program" in found.notes[0]
     rest = {(o.reference, o.is_own_framework, o.num_rows) for o in found.others}
@@ -55,7 +54,7 @@ def test_rows_of_a_program_that_no_framework_describes_are_left_out_unless_named
     assert (name, True) not in {one[:2] for one in rest}
     leave_out_other_tables(monkeypatch)
     named = run_calibration(
-        name, Path(name), asked=["gemm_efficiency"], conditions=["group=ZeRO-3"]
+        name, Path(name), constants=["gemm_efficiency"], conditions=["group=ZeRO-3"]
     )
     assert all(row.startswith("ZeRO-3") for row in named.row_names)
 
@@ -66,21 +65,21 @@ def test_other_tables_and_rows_are_predicted_with_the_constants_that_they_share(
 ) -> None:
     name = "published_megatron_scaling"
     found = run_calibration(
-        name, Path(name), asked=["gemm_efficiency"], conditions=["row!=76B,1T", "num_gpus!=32"]
+        name, Path(name), constants=["gemm_efficiency"], conditions=["row!=76B,1T", "num_gpus!=32"]
     )
     assert len(found.row_names) == 7
     others = {(each.reference, each.is_own_framework): each for each in found.others}
     [rest] = [each for each in found.others if each.reference == name]
     assert rest.num_rows == 3
     h100 = others["published_megatron_h100_scaling", True]
-    assert not h100.is_reached
+    assert not h100.takes_fitted
     assert h100.fitted == h100.untuned
     recompute = others["published_megatron_recompute", True]
-    assert recompute.is_reached
-    frame = published_reference("published_megatron_recompute").frame
+    assert recompute.takes_fitted
+    frame = published_reference("published_megatron_recompute")
     leave_out_other_tables(monkeypatch)
-    again = run_calibration("published_megatron_recompute", Path(), asked=["gemm_efficiency"])
-    assert recompute.untuned == errors_of(again.fit.untuned, again.fit.published)
+    again = run_calibration("published_megatron_recompute", Path(), constants=["gemm_efficiency"])
+    assert recompute.untuned == again.fit.errors["untuned"]
     assert recompute.fitted != recompute.untuned
     assert recompute.num_rows == frame.height
 

@@ -31,8 +31,8 @@ def test_stored_cells_are_not_missing_unless_they_are_forced(database: Path) -> 
     for cell, rows in found.cells.counted:
         of_cells[cell.problem.values["num_gpus"]] += rows
     assert found.size.rows == sum(of_cells.values())
-    assert found.missing_rows == of_cells[32]
-    assert estimate(larger, database, force=True).missing_rows == found.size.rows
+    assert found.size.missing_rows == of_cells[32]
+    assert estimate(larger, database, force=True).size.missing_rows == found.size.rows
 
 
 def test_nothing_missing_costs_nothing_with_a_message(database: Path) -> None:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -389,6 +390,28 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="is no lake"):
             command()
     assert not (tmp_path / "d").exists()
+
+
+def test_a_lake_without_studies_and_a_study_that_it_lacks_are_refused(
+    lake: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match='lake: has no `study` "another"'):
+        run_shard(lake, "another", Shard(1, 1))
+    Lake(tmp_path / "empty").prepare()
+    with pytest.raises(InputError, match="empty: has no study") as caught:
+        collect(tmp_path / "new.duckdb", tmp_path / "empty")
+    assert "`warehouse sweep --lake`" in caught.value.hint
+    assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_an_engine_without_its_package_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "warehouse.lake.ray_engine", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="`--engine` ray needs the package ray") as caught:
+        engine(EngineName.RAY, tmp_path, {})
+    assert "training-warehouse[ray]" in caught.value.hint
 
 
 def test_another_study_of_the_name_is_refused(lake: Path, tmp_path: Path) -> None:

@@ -82,10 +82,10 @@ def test_rows_of_a_cell_may_come_in_any_order() -> None:
         part = slice(start, {0: 1000, 1000: 2500, 2500: 4000}[start])
         times.add(cells[part], step[part], memory[part], fits[part])
     found = times.columns()
-    assert times.found[3] == (0, 0)
+    assert times.counts[3] == (0, 0)
     for cell in (1, 2):
         own = (cells == cell) & fits
-        assert times.found[cell] == ((cells == cell).sum(), own.sum())
+        assert times.counts[cell] == ((cells == cell).sum(), own.sum())
         place = leading.leading(step[own], memory[own])
         expected = list(zip(step[own][place], memory[own][place], strict=True))
         of_cell = found["cell_id"] == cell

@@ -9,8 +9,8 @@ import pytest
 from estimators.contract import PUBLISHED
 from estimators.distribution import QUANTILE
 from estimators.registry import get
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
-from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.measure.kinds import MEMORY_OF_KIND, memory_of_kind

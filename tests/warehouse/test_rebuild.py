@@ -32,8 +32,8 @@ from tests.warehouse.facts_cases import (
 from tests.warehouse.test_drop import study
 from tests.warehouse.test_old_schemas import OLD, WITH_LEADING_ROWS, made
 from warehouse.database.connection import open_for_read, open_for_write
-from warehouse.database.deep_check import Damage, deep_check
 from warehouse.database.facts import ENTRIES, folder_of, read_facts
+from warehouse.database.failures import Damage, deep_check
 from warehouse.database.sql_text import quoted
 from warehouse.database.views import Check
 from warehouse.errors import CheckError, DatabaseError, LockedError

@@ -332,7 +332,7 @@ def test_a_choice_that_comes_later_leaves_stored_cells_alone(
     with duckdb.connect(str(database)) as connection:  # as an older package left it
         before = connection.execute(asked).fetchall()
         connection.execute("alter table cell drop column attention")
-        connection.execute("update warehouse_meta set value = 'older' where key = 'tables'")
+        connection.execute("update warehouse_meta set value = 'older' where key = 'stamp'")
     # views of an upgraded file are made in test_old_schemas: they take seconds
     monkeypatch.setattr("warehouse.database.schema.create_views", lambda *_: [])
     assert run_study(database, study(tmp_path, num_gpus="[8, 16]")).cells == 0
@@ -405,10 +405,11 @@ def test_the_progress_file_lives_as_long_as_the_sweep(
     seconds, started = [100.0], progress.started_at
     monkeypatch.setattr("warehouse.sweep.progress.time.monotonic", lambda: seconds[0])
     with ProgressFile(database, progress) as file:
+        file.add_cells(1)
         seconds[0] += 16
         # the clock is set back by an hour meanwhile
         monkeypatch.setattr("warehouse.sweep.progress.time.time", lambda: started - 3600)
-        file.update(4, 1)
+        file.add_rows(4)
         found = read_progress(database)
         assert found is not None
         assert (found["study"], found["rows"], found["cells"]) == ("one", 4, 1)

@@ -48,7 +48,6 @@ import duckdb
 from warehouse import Warehouse
 from warehouse.cli.main import run
 from warehouse.database.snapshot import snapshot_path
-from warehouse.files import partial_path
 from warehouse.errors import LockedError
 from pathlib import Path
 
@@ -287,6 +286,25 @@ def test_a_reader_takes_the_snapshot_and_says_how_old_it_is_once(
     [line] = said
     assert line.startswith(f"{made}: `python")
     assert line.endswith(") writes to it; these are its rows of 2 hours ago")
+
+
+def test_an_error_about_the_snapshot_names_it_and_closes_it(
+    made: Path, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[duckdb.DuckDBPyConnection] = []
+
+    def damaged(connection: duckdb.DuckDBPyConnection) -> bool:
+        opened.append(connection)
+        raise duckdb.IOException("checksum does not match")
+
+    monkeypatch.setattr("warehouse.database.connection.is_stamped", damaged)
+    with pytest.raises(DatabaseError) as caught:
+        open_for_read(made)
+    assert caught.value.message == f"{published}: cannot be read: checksum does not match"
+    assert "--wait" in caught.value.hint
+    assert "rebuild" not in caught.value.hint
+    with pytest.raises(duckdb.ConnectionException):
+        opened[0].execute("select 1")
 
 
 def test_a_reader_of_the_file_itself_takes_no_snapshot(made: Path, published: Path) -> None:

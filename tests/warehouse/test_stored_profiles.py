@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from estimators.columns import COLUMNS
+from estimators.contract import RefusedError
 from estimators.interval import place_of
 from estimators.training_step.inputs import CONSTANTS
 from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
-from warehouse.calibrate.fit import errors_of
 from warehouse.calibrate.run import Calibration, run_calibration
 from warehouse.calibrate.store import store_calibration
 from warehouse.database.connection import open_for_write
@@ -71,6 +71,17 @@ def test_a_profile_changes_the_row_that_the_estimator_takes_a_constant_from() ->
 TUNED = Profile("tuned", "training_step", {f"gemm_efficiency@{ACCELERATOR}": 0.81})
 
 
+def test_a_profile_of_a_constant_that_is_gone_must_be_calibrated_again() -> None:
+    old = Profile("old", "training_step", {"coffee_efficiency@H100": 0.5})
+    with pytest.raises(RefusedError) as caught:
+        old.added_to(CATALOG)
+    [refusal] = caught.value.refusals
+    assert (refusal.column, refusal.value, refusal.hint) == ("profile", "old", "calibrate it again")
+    assert refusal.reason == (
+        "was fitted for `coffee_efficiency@H100`, which table step_constant no longer has"
+    )
+
+
 def test_rows_take_the_profile_that_they_name_and_keep_their_place(tmp_path: Path) -> None:
     names = ["tuned", None, "default", "tuned", None, "tuned"]
     given = [None, 0.9, None, 0.7, None, None]
@@ -114,7 +125,7 @@ def records(connection: duckdb.DuckDBPyConnection, table: str) -> list[dict[str,
 @pytest.fixture(scope="module")
 def small() -> Calibration:
     name = "published_megatron_scaling"
-    return run_calibration(name, Path(name), asked=["product_rate_factor"])
+    return run_calibration(name, Path(name), constants=["product_rate_factor"])
 
 
 def test_the_stored_constants_are_the_fitted_ones(
@@ -126,17 +137,19 @@ def test_the_stored_constants_are_the_fitted_ones(
     constants = records(connection, "calibration")
     rows = records(connection, "calibration_row")
     [constant] = constants
-    worth = errors_of(small.fit.left_out, small.fit.published)
+    worth = small.fit.errors["left_out"]
     assert constant["constant"] == "product_rate_factor"
     assert constant["num_rows"] == 10
     assert constant["default_constant_value"] == 1.0
     assert constant["fitted_constant_value"] == small.fit.values[0]
-    assert constant["left_out_mean_absolute_relative_error"] == worth.mean
+    assert constant["left_out_mean_absolute_relative_error"] == worth.mean_absolute_relative_error
     assert constant["left_out_bias"] == worth.bias
     assert None not in constant.values()
     assert [row["published_row"] for row in rows] == list(small.row_names)
-    assert [row["left_out_step_seconds"] for row in rows] == small.fit.left_out.tolist()
-    error = small.fit.untuned / small.fit.published - 1
+    assert [row["left_out_step_seconds"] for row in rows] == small.fit.estimates[
+        "left_out"
+    ].tolist()
+    error = small.fit.estimates["untuned"] / small.fit.published - 1
     assert [row["untuned_relative_error"] for row in rows] == error.tolist()
     assert not any(None in row.values() for row in rows)
 
@@ -172,7 +185,7 @@ from warehouse.calibrate.run import run_calibration
 from warehouse.database.connection import open_for_write
 
 name = "published_megatron_scaling"
-found = run_calibration(name, Path(name), asked=["product_rate_factor"])
+found = run_calibration(name, Path(name), constants=["product_rate_factor"])
 with open_for_write(Path(sys.argv[1])) as connection:
     registered, seen = store.registered, []
 

@@ -14,6 +14,7 @@ from estimators.registry import get
 from estimators.roofline.search import RooflineSearch
 from warehouse.database import sink
 from warehouse.database.catalog import packaged_catalog
+from warehouse.database.facts import STUDY, folder_of, read_facts
 from warehouse.errors import InputError
 from warehouse.lake.jobs import Shard
 from warehouse.lake.parts import cells_of_shard
@@ -113,6 +114,19 @@ def test_a_stream_forgets_the_cells_of_its_former_definition(database: Path) -> 
     assert len(cells) == 12
     assert [(name, number) for name, number, _ in studies] == [("mine", 4)]
     assert len(asked) == 4
+
+
+def test_a_newer_version_of_the_estimator_is_a_new_fact(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimator = get("roofline")
+    version = estimator.version
+    run_study(database, SMALL)
+    monkeypatch.setattr(type(estimator), "version", version + 1)
+    assert run_study(database, SMALL).cells == 12
+    entries = read_facts(folder_of(database)).entries
+    versions = [entry.content["estimator_version"] for entry in entries if entry.kind == STUDY]
+    assert versions == [version, version + 1]
 
 
 @pytest.mark.usefixtures("streams")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -102,6 +103,18 @@ def test_a_sheet_of_too_many_rows_is_refused(
     monkeypatch.setattr(query_file, "SHEET_ROWS", 2)
     with pytest.raises(InputError, match="holds 2 rows"):
         export_query(empty_warehouse, "from range(3)", tmp_path / "rows.xlsx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_sheet_needs_a_package_that_the_error_names(
+    empty_warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xlsxwriter", None)
+    with pytest.raises(InputError, match="Excel files need the package xlsxwriter") as caught:
+        export_query(empty_warehouse, "select 1 as x", tmp_path / "rows.xlsx")
+    assert caught.value.hint == (
+        "install it with `pip install 'training-warehouse[excel]'`, or export CSV"
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -12,7 +12,7 @@ import pytest
 from warehouse.database import resources
 from warehouse.database.create_views import create_views
 from warehouse.database.schema import prepare
-from warehouse.database.views import LAYERS, checks, definition
+from warehouse.database.views import LAYERS, checks
 from warehouse.errors import InputError
 
 HEADER = "-- What it shows.\n-- Grain: one row per number\n-- Key: number\n"
@@ -232,21 +232,6 @@ def test_checks_are_read_by_name_and_need_no_grain(sql: Callable[..., Path]) -> 
         ("b", "Nothing is late."),
     ]
     assert checks(directory)[1].sql.endswith("select 1 as late")
-
-
-def test_every_change_of_a_file_changes_the_definition(sql: Callable[..., Path]) -> None:
-    directory = sql(staging__a=HEADER + "select 1 as number", macros="-- none")
-    seen = [definition(directory)]
-    for files in (
-        {"staging__a": HEADER + "select 2 as number"},
-        {"macros": "-- some"},
-        {"marts__b": HEADER + "select 3 as number"},
-    ):
-        sql(**files)
-        seen.append(definition(directory))
-
-    assert all(now != before for now, before in zip(seen[1:], seen, strict=False))
-    assert definition(directory) == definition(directory)
 
 
 def test_every_packaged_file_becomes_a_view_or_a_macro(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -16,7 +17,6 @@ import duckdb
 from estimators.contract import RefusedError
 from warehouse import settings
 from warehouse.api.arguments import refuse_control_characters
-from warehouse.api.turns import Turns
 from warehouse.database.access import access_for, accessing, current_access
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
@@ -64,7 +64,7 @@ class DatabaseFile:
         self.wait = wait
         self._turns, self._lock = Turns(), threading.RLock()  # taken in this order
         self._num_blocks = 0
-        self._kept: DuckDBPyConnection | None = None
+        self._connection: DuckDBPyConnection | None = None
         self._cursors: dict[int, DuckDBPyConnection] = {}
         self._ended: list[DuckDBPyConnection] = []
 
@@ -84,7 +84,7 @@ class DatabaseFile:
         with self._turns.shared(), self._lock:
             if not self.writable or self.path.exists():
                 with self._access():
-                    self._keep()
+                    self._connected()
             self._num_blocks += 1
         return self
 
@@ -100,18 +100,18 @@ class DatabaseFile:
             if not self._num_blocks:
                 self._release()
 
-    def _keep(self) -> DuckDBPyConnection:
+    def _connected(self) -> DuckDBPyConnection:
         """Return the connection of the ``with`` block, opened where it is closed."""
-        if self._kept is None:
-            self._kept = open_for_read(self.path)
-        return self._kept
+        if self._connection is None:
+            self._connection = open_for_read(self.path)
+        return self._connection
 
     def _of_thread(self) -> DuckDBPyConnection:
         """Return a connection for the relations of this thread, which can be joined."""
         with self._lock:
             number = threading.get_ident()
             if number not in self._cursors:
-                self._cursors[number] = self._keep().cursor()
+                self._cursors[number] = self._connected().cursor()
             return self._cursors[number]
 
     def _release(self) -> bool:
@@ -120,7 +120,7 @@ class DatabaseFile:
         Those that a call uses stay open until it ends.
         """
         with self._lock:
-            self._kept = None  # not closed: that would close its cursors, in the middle of a call
+            self._connection = None  # not closed: that would close its cursors during a call
             self._ended = [*filter(_is_busy, [*self._ended, *self._cursors.values()])]
             self._cursors.clear()
             return bool(self._ended)
@@ -129,11 +129,7 @@ class DatabaseFile:
     def _asking(self, *, may_write: bool = False) -> Iterator[None]:
         """Open the file as this warehouse says, and turn errors into those of the project.
 
-        Parameters
-        ----------
-        may_write
-            Whether the call may go on to write. Other threads wait for its end then; otherwise
-            only those that write.
+        Other threads wait for the end of a call that may go on to write; writers for any call.
         """
         with self._turns.alone() if may_write else self._turns.shared():
             try:
@@ -151,7 +147,8 @@ class DatabaseFile:
         """Yield a connection for this call; its temporary objects end with it."""
         with self._asking():
             with self._lock:
-                opened = self._keep().cursor() if self._num_blocks else open_for_read(self.path)
+                is_open = self._num_blocks > 0
+                opened = self._connected().cursor() if is_open else open_for_read(self.path)
             with opened as connection:
                 yield connection
 
@@ -186,3 +183,52 @@ def _is_busy(connection: DuckDBPyConnection) -> bool:
 def warn(text: str) -> None:
     """Say a remark to the user."""
     warnings.warn(escaped(text), UserWarning, stacklevel=3)
+
+
+class Turns:
+    """A lock that several readers share. A thread that waits to write goes before new readers."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._readers: Counter[int] = Counter()
+        self._writer: int | None = None
+        self._num_waiting = 0
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Wait until no other thread writes; keep writers out until the block ends."""
+        thread = threading.get_ident()
+        with self._changed:
+            if thread not in self._readers and thread != self._writer:
+                self._changed.wait_for(lambda: self._writer is None and not self._num_waiting)
+            self._readers[thread] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._readers -= Counter([thread])  # which leaves out a thread with none
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other thread reads or writes; keep all out until the block ends."""
+        thread = threading.get_ident()
+        if thread == self._writer:
+            yield
+            return
+        with self._changed:
+            self._num_waiting += 1
+            try:
+                self._changed.wait_for(
+                    lambda: self._writer is None and self._readers.keys() <= {thread}
+                )
+                self._writer = thread
+            finally:
+                self._num_waiting -= 1
+                self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._writer = None
+                self._changed.notify_all()

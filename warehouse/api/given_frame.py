@@ -63,15 +63,15 @@ def given_frame(given: Any, name: str = "frame") -> pl.DataFrame:
     if isinstance(given, pl.DataFrame):
         return given
     try:
-        found = _read(given)
+        frame = _read(given)
     except Exception as error:  # polars raises errors of Python, of pyarrow and of its own
         reason = str(error).partition("\n")[0]
         raise InputError(
             f"`{name}`: polars cannot read this {_type_of(given)}: {reason}"
         ) from error
-    if not isinstance(found, pl.DataFrame):
+    if not isinstance(frame, pl.DataFrame):
         raise UsageError(f"`{name}` is of type {_type_of(given)}", f"give {_TAKEN}")
-    return found
+    return frame
 
 
 def _read(given: Any) -> pl.DataFrame | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from warehouse.api.tables import Types, frame_of_records, frame_of_rows
+from warehouse.database.meanings import meaning_of
 from warehouse.plan.page import document
 
 if TYPE_CHECKING:
@@ -16,6 +16,56 @@ if TYPE_CHECKING:
     from warehouse.ask.explain import Explanation
     from warehouse.ask.why import Diagnosis, LayoutQuery
     from warehouse.plan.answer import PlanAnswer
+
+_TYPES: Mapping[str, type[pl.DataType]] = {
+    "int": pl.Int64,
+    "float": pl.Float64,
+    "bool": pl.Boolean,
+    "str": pl.String,
+}
+"""Kind of a column -> its type in a frame."""
+
+
+Types = Mapping[str, type[pl.DataType]]
+"""Column -> its type in a frame."""
+
+
+def frame_of_rows(columns: Sequence[str] | Types, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
+    """Return rows as a frame.
+
+    Parameters
+    ----------
+    columns
+        The columns, with their types where their names are not those of the data dictionary. A
+        column that neither knows has the type of its values.
+    """
+    known = {name: meaning_of(name) for name in columns}
+    types = {name: _TYPES[one.kind] for name, one in known.items() if one is not None}
+    frame = pl.DataFrame(
+        [tuple(row) for row in rows],
+        schema=list(columns),
+        schema_overrides=columns if isinstance(columns, Mapping) else types,
+        orient="row",
+        infer_schema_length=None,
+    )
+    return frame.with_columns(pl.col(pl.Null).cast(pl.String))  # notes that no row has
+
+
+def frame_of_records(
+    records: Iterable[Mapping[str, Any]], columns: Types | None = None
+) -> pl.DataFrame:
+    """Return records as a frame; a value that a record does not have is null.
+
+    Parameters
+    ----------
+    columns
+        The columns with their types; None: those of all records, in the order in which they first
+        occur.
+    """
+    listed = list(records)
+    names = columns or list(dict.fromkeys(name for record in listed for name in record))
+    return frame_of_rows(names, ([record.get(name) for name in names] for record in listed))
+
 
 Interval = tuple[float, float]
 """Low and high end."""
@@ -93,22 +143,22 @@ class PlannedRun:
 
 def planned_run(answer: PlanAnswer, top: int) -> PlannedRun:
     """Return the answer of a plan with `top` layouts."""
-    found = document(answer, top)
-    likely = found["likely_training_seconds"]
+    figures = document(answer, top)
+    likely = figures["likely_training_seconds"]
     return PlannedRun(
         num_gpus=answer.num_gpus,
-        training_seconds=found["training_seconds"],
-        gpu_hours=found["gpu_hours"],
+        training_seconds=figures["training_seconds"],
+        gpu_hours=figures["gpu_hours"],
         likely_training_seconds=None if likely is None else (likely[0], likely[1]),
-        cost_usd=found["cost_usd"],
-        energy_kwh=found["energy_kwh"],
+        cost_usd=figures["cost_usd"],
+        energy_kwh=figures["energy_kwh"],
         layouts=frame_of_records(answer.layouts[:top]),
         counts=frame_of_records(answer.counts),
         costs=frame_of_records(answer.costs),
         energies=frame_of_records(answer.energies),
         published_runs=frame_of_records(answer.published_runs),
         errors=frame_of_records(answer.uncertainty.errors),
-        document=found,
+        document=figures,
     )
 
 
@@ -158,35 +208,38 @@ class LayoutDiagnosis:
     rules: pl.DataFrame = field(repr=False)
 
 
-def layout_diagnosis(query: LayoutQuery, found: Diagnosis) -> LayoutDiagnosis:
+def layout_diagnosis(query: LayoutQuery, diagnosis: Diagnosis) -> LayoutDiagnosis:
     """Return the diagnosis of a layout."""
-    shown, best = found.shown, found.best
+    shown, best = diagnosis.shown, diagnosis.best
     inputs = query.problem if shown is None else {**shown.problem, **shown.layout}
     return LayoutDiagnosis(
         is_admitted=shown is not None,
-        rank=found.rank,
-        num_layouts=found.num_layouts,
-        num_fitting_layouts=found.num_fitting,
+        rank=diagnosis.rank,
+        num_layouts=diagnosis.num_layouts,
+        num_fitting_layouts=diagnosis.num_fitting,
         step_seconds=None if shown is None else float(shown.results["step_seconds"] or 0),
         best_step_seconds=None if best is None else float(str(best["step_seconds"])),
-        excess_bytes=found.excess_bytes,
+        excess_bytes=diagnosis.excess_bytes,
         inputs=dict(inputs),
         best=best,
         parts=frame_of_rows(
             _PARTS,
-            [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in found.parts],
+            [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in diagnosis.parts],
         ),
-        memory=frame_of_rows({"part": pl.String, "memory_bytes": pl.Float64}, found.memory),
+        memory=frame_of_rows({"part": pl.String, "memory_bytes": pl.Float64}, diagnosis.memory),
         changes=frame_of_rows(
             _CHANGES,
             [
-                (one.changed, str(one.old), str(one.new), one.step_seconds, one.memory_bytes)
-                for one in found.neighbours
+                (to.changed, str(to.old), str(to.new), to.step_seconds, to.memory_bytes)
+                for to in diagnosis.neighbours
             ],
         ),
         rules=frame_of_rows(
             _RULES,
-            [(one.rule, one.column, str(one.value), one.reason, one.hint) for one in found.broken],
+            [
+                (rule.rule, rule.column, str(rule.value), rule.reason, rule.hint)
+                for rule in diagnosis.broken
+            ],
         ),
     )
 
@@ -224,19 +277,22 @@ class StepExplanation:
     differing_columns: tuple[str, ...] = field(repr=False)
 
 
-def step_explanation(found: Explanation) -> StepExplanation:
+def step_explanation(explanation: Explanation) -> StepExplanation:
     """Return the explanation of a step."""
-    shown = found.shown
+    shown = explanation.shown
     return StepExplanation(
-        step_seconds=found.step_seconds,
-        likely_step_seconds=found.likely,
-        extreme_step_seconds=found.extreme,
+        step_seconds=explanation.step_seconds,
+        likely_step_seconds=explanation.likely,
+        extreme_step_seconds=explanation.extreme,
         inputs={**shown.problem, **shown.layout},
         results=dict(shown.results),
         parts=frame_of_rows(
             _FORMULAS,
-            [(p.name, p.seconds, p.share, p.formula.text, p.formula.source) for p in found.parts],
+            [
+                (p.name, p.seconds, p.share, p.formula.text, p.formula.source)
+                for p in explanation.parts
+            ],
         ),
-        constants=frame_of_records(map(vars, found.sensitivities), _CONSTANTS),
-        differing_columns=found.differing,
+        constants=frame_of_records(map(vars, explanation.sensitivities), _CONSTANTS),
+        differing_columns=explanation.differing,
     )

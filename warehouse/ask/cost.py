@@ -17,6 +17,7 @@ from warehouse.database.sql_text import listed
 from warehouse.database.summaries import summary_of
 from warehouse.database.temporary import keep_view
 from warehouse.errors import InputError, UsageError
+from warehouse.options import RUN_NAMES
 from warehouse.studies.variants import stored_variant
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
+    from warehouse.options import CostOptions
     from warehouse.show.values import Row
 
     Line = Mapping[str, Any]
 
-FILTERS = ("estimator", "variant", "model", "accelerator")
 WITHOUT_TOKENS = "the tokens of the run are not known"
 """The `run_note` of a run that could be priced if `--tokens` were given."""
 
@@ -58,58 +59,6 @@ ENERGY_COLUMNS = (
     *("lowest_electricity_usd", "grid", "kg_co2e_per_kwh", "lowest_kg_co2e", "priced_as"),
     *("power_source", "power_note"),
 )
-
-
-@dataclass(frozen=True)
-class CostOptions:
-    """Which stored runs are priced, and the terms that replace those of the tables.
-
-    Attributes
-    ----------
-    variant
-        "all" compares every variant; None takes the default one of each estimator.
-    identity
-        Id of a cell or of a problem.
-    seq_len
-        Tokens of a sequence.
-    tokens
-        Tokens of every run; None: each run's own.
-    goodput, pue
-        A number, or the name of a row of table ``goodput`` or ``facility_pue``.
-    electricity_price
-        USD a kWh.
-    watts
-        Power of one GPU with its server, while training.
-    study
-        Name of a stored study.
-    """
-
-    estimator: str | None = None
-    variant: str | None = None
-    model: str | None = None
-    accelerator: str | None = None
-    identity: int | None = None
-    num_gpus: int | None = None
-    seq_len: int | None = None
-    tokens: float | None = None
-    goodput: str | None = None
-    electricity_price: float | None = None
-    pue: str | None = None
-    watts: float | None = None
-    study: str | None = None
-
-    @property
-    def filters(self) -> dict[str, str]:
-        """Return column -> value that a run must have, in any spelling."""
-        values = {name: getattr(self, name) for name in FILTERS}
-        if self.variant == "all":
-            del values["variant"]
-        return {name: value for name, value in values.items() if value is not None}
-
-    @property
-    def is_default_variant(self) -> bool:
-        """Return whether only the default variant of each estimator counts."""
-        return self.variant is None and self.identity is None
 
 
 @dataclass(frozen=True)
@@ -406,7 +355,7 @@ def _left_out(
 ) -> dict[str, int]:
     """Return the number of runs without a time, by reason."""
     query = (
-        f"select {', '.join(FILTERS)}, priced_as, run_note, count(*) as num_runs "
+        f"select {', '.join(RUN_NAMES)}, priced_as, run_note, count(*) as num_runs "
         "from training_run_for(?, assumed_goodput := ?) where run_note is not null "
         "and (?::bigint is null or ? in (cell_id, problem_id)) "
         # a run without a number of GPUs may be on any

@@ -10,7 +10,7 @@ from estimators.columns import COLUMNS
 from estimators.contract import RefusedError, Scalar
 from estimators.names import joined_hint
 from warehouse.database.catalog import packaged_catalog
-from warehouse.studies.known import known_definitions, stored_shape
+from warehouse.studies.definitions import known_definitions, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

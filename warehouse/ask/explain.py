@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Estimator
-    from warehouse.evaluate.one import Shown
+    from warehouse.evaluate.one import Evaluation
 
 NUDGE = 0.01
 """Relative change for an elasticity."""
@@ -63,9 +63,9 @@ class Sensitivity:
 
     Attributes
     ----------
-    value, lowest, highest
-        The constant and its stated range. Both ends are the value where the default is certain,
-        and None where the configuration itself gives the constant.
+    lowest, highest
+        The stated range. Both ends are the value if the default is certain, and None if the
+        configuration itself gives the constant.
     elasticity
         d ln(step) / d ln(constant); None if the constant is zero or a flag.
     at_lowest, at_highest
@@ -78,15 +78,15 @@ class Sensitivity:
 
     name: str
     value: float
-    lowest: float | None
-    highest: float | None
-    elasticity: float | None
-    at_lowest: float | None
-    at_highest: float | None
-    cause: str
-    other_share: float | None
-    is_assumed: bool | None
-    source: str
+    lowest: float | None = None
+    highest: float | None = None
+    elasticity: float | None = None
+    at_lowest: float | None = None
+    at_highest: float | None = None
+    cause: str = ""
+    other_share: float | None = None
+    is_assumed: bool | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Explanation:
         Columns in which the stored problems differ that were searched for the fastest layout.
     """
 
-    shown: Shown
+    shown: Evaluation
     step_seconds: float
     parts: tuple[StepPart, ...]
     sensitivities: tuple[Sensitivity, ...]
@@ -130,12 +130,12 @@ class Explanation:
         """Relative changes of the step that single constants make, the largest first."""
         changes = [
             Change(
-                each,
-                each.at_lowest / self.step_seconds - 1,
-                each.at_highest / self.step_seconds - 1,
+                effect,
+                effect.at_lowest / self.step_seconds - 1,
+                effect.at_highest / self.step_seconds - 1,
             )
-            for each in self.sensitivities
-            if each.at_lowest and each.at_highest and each.at_lowest != each.at_highest
+            for effect in self.sensitivities
+            if effect.at_lowest and effect.at_highest and effect.at_lowest != effect.at_highest
         ]
         return sorted(changes, key=lambda change: (-change.size, change.constant.name))
 
@@ -192,7 +192,9 @@ def explain_pairs(
     return replace(explain(shown, profiled, given), differing=differing)
 
 
-def explain(shown: Shown, catalog: Catalog, given: Collection[str] | None = None) -> Explanation:
+def explain(
+    shown: Evaluation, catalog: Catalog, given: Collection[str] | None = None
+) -> Explanation:
     """Return the explanation of a configuration's step.
 
     Constants in `given` are known and have no range; by default all that were given.
@@ -208,26 +210,25 @@ def explain(shown: Shown, catalog: Catalog, given: Collection[str] | None = None
     ]
     parts.sort(key=lambda part: -part.seconds)
     known = shown.given if given is None else frozenset(given)
-    question = _Question(shown, _columns(shown), catalog, known)
-    moves = question.moves()
-    by_name = {each.spread.name: each for each in moves}
+    row = _Row(shown, _columns(shown), catalog, known)
+    moves = row.moves()
+    moves_of = {each.spread.name: each for each in moves}
     names = (*estimator.rates, *estimator.constants)
-    nudged = iter(question.steps([_nudged(shown, n, sign) for n in names for sign in (-1, 1)]))
-    found = [
-        question.sensitivity(name, by_name.get(name), next(nudged), next(nudged)) for name in names
+    nudged = iter(row.steps([_nudged(shown, n, sign) for n in names for sign in (-1, 1)]))
+    sensitivities = [
+        row.sensitivity(name, moves_of.get(name), next(nudged), next(nudged)) for name in names
     ]
-    found.sort(key=_weight)
-    likely = question.likely(step, moves)
-    return Explanation(
-        shown, step, tuple(parts), tuple(found), likely, question.extreme(likely, moves)
-    )
+    sensitivities.sort(key=_weight)
+    likely = row.likely(step, moves)
+    extreme = row.extreme(likely, moves)
+    return Explanation(shown, step, tuple(parts), tuple(sensitivities), likely, extreme)
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Row:
     """One configuration as columns of one row, and the constants that are known."""
 
-    shown: Shown
+    shown: Evaluation
     columns: Columns
     catalog: Catalog
     given: frozenset[str]
@@ -247,7 +248,7 @@ class _Question:
         seconds = steps_under(
             shown.estimator, shown.relation, self.columns, shown.mends, self.catalog, arrays
         )
-        return [float(one[0]) for one in seconds]
+        return [float(values[0]) for values in seconds]
 
     def likely(self, step: float, moves: Sequence[Moves]) -> tuple[float, float]:
         """Return the interval; an estimator without constants has none."""
@@ -265,60 +266,58 @@ class _Question:
 
         Each constant takes the end, or its default, that makes the step fastest or slowest.
         """
-        ends: list[dict[str, float]] = [{}, {}]
+        fast_ends: dict[str, float] = {}
+        slow_ends: dict[str, float] = {}
         for each in moves:
             low, high = float(each.spread.lowest[0]), float(each.spread.highest[0])
             at_low, at_high = float(each.at_lowest[0]), float(each.at_highest[0])
             if min(at_low, at_high) < 0:
-                ends[0][each.spread.name] = low if at_low < at_high else high
+                fast_ends[each.spread.name] = low if at_low < at_high else high
             if max(at_low, at_high) > 0:
-                ends[1][each.spread.name] = low if at_low > at_high else high
-        fast, slow = self.steps(ends)
+                slow_ends[each.spread.name] = low if at_low > at_high else high
+        fast, slow = self.steps([fast_ends, slow_ends])
         if moves:
             slow *= 1 + interval_term(self.catalog, "left_out")[2]
         return min(fast, likely[0]), max(slow, likely[1])
 
     def sensitivity(self, name: str, moves: Moves | None, down: float, up: float) -> Sensitivity:
         """Return the effect of one constant, given the step at both nudges."""
-        shown = self.shown
-        default = shown.problem[name]
+        default = self.shown.problem[name]
         value = float(default or 0)
         elasticity = None
         if value > 0 and not isinstance(default, bool):
             upper = min(value * (1 + NUDGE), _upper_limit(name))
             elasticity = math.log(up / down) / math.log(upper / (value * (1 - NUDGE)))
-        row = self._row(name)
+        system = str(self.shown.problem.get("accelerator") or "given")
+        source = "given" if name in self.given else system
+        effect = Sensitivity(name, value, elasticity=elasticity, cause=name, source=source)
+        row = self._default(name)
         if row is None:
-            system = str(shown.problem.get("accelerator") or "given")
-            source = "given" if name in self.given else system
-            return Sensitivity(
-                name, value, None, None, elasticity, None, None, name, None, None, source
-            )
-        lowest = highest = value
-        step = float(shown.results["step_seconds"] or 0)
-        low = high = 0.0
-        cause, share = name, None
-        if moves is not None:
-            spread = moves.spread
-            lowest, highest = float(spread.lowest[0]), float(spread.highest[0])
-            low, high = float(moves.at_lowest[0]), float(moves.at_highest[0])
-            cause = spread.cause
-            share = float(spread.other_share[0]) if spread.is_choice[0] else None
-        return Sensitivity(
-            name,
-            value,
-            lowest,
-            highest,
-            elasticity,
-            step * math.exp(low),
-            step * math.exp(high),
-            cause,
-            share,
-            bool(row["is_assumed"]),
-            str(row["source"]),
+            return effect
+        step = float(self.shown.results["step_seconds"] or 0)
+        effect = replace(
+            effect,
+            lowest=value,
+            highest=value,
+            at_lowest=step,
+            at_highest=step,
+            is_assumed=bool(row["is_assumed"]),
+            source=str(row["source"]),
+        )
+        if moves is None:
+            return effect
+        spread = moves.spread
+        return replace(
+            effect,
+            lowest=float(spread.lowest[0]),
+            highest=float(spread.highest[0]),
+            at_lowest=step * math.exp(float(moves.at_lowest[0])),
+            at_highest=step * math.exp(float(moves.at_highest[0])),
+            cause=spread.cause,
+            other_share=float(spread.other_share[0]) if spread.is_choice[0] else None,
         )
 
-    def _row(self, name: str) -> Mapping[str, Scalar] | None:
+    def _default(self, name: str) -> Mapping[str, Scalar] | None:
         """Return the row of `step_constant` that gives the configuration its constant."""
         if name in self.given or name not in self.shown.estimator.constants:
             return None
@@ -332,7 +331,7 @@ class _Question:
         return row if is_default else None
 
 
-def _nudged(shown: Shown, name: str, sign: int) -> dict[str, float]:
+def _nudged(shown: Evaluation, name: str, sign: int) -> dict[str, float]:
     value = float(shown.problem[name] or 0) * (1 + sign * NUDGE)
     return {name: min(value, _upper_limit(name))}
 
@@ -342,7 +341,7 @@ def _upper_limit(name: str) -> float:
     return math.inf if column.maximum is None or not limits_of(column) else column.maximum
 
 
-def _columns(shown: Shown) -> dict[str, Array]:
+def _columns(shown: Evaluation) -> dict[str, Array]:
     """Return the configuration as columns of one row; whole numbers are real, to be nudged."""
     columns: dict[str, Array] = {}
     for name, value in {**shown.problem, **shown.layout}.items():
@@ -358,8 +357,8 @@ def _columns(shown: Shown) -> dict[str, Array]:
     return columns
 
 
-def _weight(one: Sensitivity) -> float:
+def _weight(effect: Sensitivity) -> float:
     swing = 0.0
-    if one.at_lowest and one.at_highest:
-        swing = abs(math.log(one.at_highest / one.at_lowest))
-    return -max(swing, NUDGE * abs(one.elasticity or 0.0))
+    if effect.at_lowest and effect.at_highest:
+        swing = abs(math.log(effect.at_highest / effect.at_lowest))
+    return -max(swing, NUDGE * abs(effect.elasticity or 0.0))

@@ -111,6 +111,5 @@ def _stored_values(
 
 
 def _where(values: Mapping[str, Scalar], types: Mapping[str, str]) -> str:
-    """Return a condition with a parameter for each value."""
     conditions = [f"{quoted(name)} = cast(? as {types[name]})" for name in values]
     return " and ".join(conditions) or "true"

@@ -87,7 +87,6 @@ def select_problems(
 
 
 def _answering(estimator: Summary, variant: str | None) -> dict[str, str]:
-    """Return the filters of an estimator and its variant."""
     mends = mends_of_options(estimator, variant, None)
     return {"estimator": estimator.name, "variant": variant_name(mends, estimator.mends)}
 
@@ -100,7 +99,6 @@ def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int
 def _stored_problems(
     connection: DuckDBPyConnection, names: Iterable[str]
 ) -> list[Mapping[str, Any]]:
-    """Return the stored problems with some of their columns and those of their cells."""
     # the first relation of an estimator has its configurations, the others their details
     relations = [estimator.relations[0] for estimator in summaries()]
     columns = ", ".join(quoted(name) for name in ("problem_id", *names))

@@ -22,8 +22,8 @@ from warehouse.ask.defaults import (
     with_stored_shape,
 )
 from warehouse.errors import require_capability
-from warehouse.evaluate.inputs import resolve_rows
-from warehouse.evaluate.one import Shown, read_pairs, read_values, show_configuration
+from warehouse.evaluate.inputs import resolve_rows, scalars
+from warehouse.evaluate.one import Evaluation, read_pairs, read_values, show_configuration
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
 from warehouse.studies.variants import mends_of_options
@@ -144,7 +144,7 @@ class Diagnosis:
     """
 
     broken: tuple[BrokenRule, ...] = ()
-    shown: Shown | None = None
+    shown: Evaluation | None = None
     rank: int | None = None
     num_layouts: int = 0
     num_fitting: int = 0
@@ -212,10 +212,10 @@ def _problem(
     """Return the problem's values on one GPU with one sequence; none if they are refused."""
     relation = estimator.relations[0]
     layout = {*relation.keys, *estimator.choice_columns, "num_microbatches"}
-    own = {name: text for name, text in texts.items() if name not in layout}
-    one = {**own, "num_gpus": "1", "global_batch_size": "1"}
+    of_problem = {name: text for name, text in texts.items() if name not in layout}
+    on_one_gpu = {**of_problem, "num_gpus": "1", "global_batch_size": "1"}
     try:
-        return show_configuration(estimator, relation, one, mends, catalog).problem
+        return show_configuration(estimator, relation, on_one_gpu, mends, catalog).problem
     except RefusedError:
         return {}
 
@@ -297,7 +297,7 @@ def diagnose(
     return compared(shown, on_evaluated)
 
 
-def compared(shown: Shown, on_evaluated: OnEvaluated | None = None) -> Diagnosis:
+def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diagnosis:
     """Return an admitted layout compared with every layout of its problem.
 
     Every layout fits where the estimator does not model memory. The parts of the step are evaluated
@@ -309,17 +309,17 @@ def compared(shown: Shown, on_evaluated: OnEvaluated | None = None) -> Diagnosis
     known = ("step_seconds", "memory_bytes", "fits_memory")
     columns = (*relation.keys, *(name for name in known if name in relation.outputs))
     space = evaluated(estimator, relation, cells, columns, shown.catalog, on_evaluated)
-    own = {**shown.layout, **{choice: shown.problem[choice] for choice in choices}}
+    layout = {**shown.layout, **{choice: shown.problem[choice] for choice in choices}}
     steps, num_layouts = space.columns["step_seconds"], len(space)
-    is_own = _row_of(space, own)
+    own_row = _row_of(space, layout)
     fits = space.columns.get("fits_memory", np.ones(num_layouts)).astype(bool)
     seconds = float(shown.results["step_seconds"] or 0)
-    if is_own is not None:
-        seconds = float(steps[is_own])
+    if own_row is not None:
+        seconds = float(steps[own_row])
     is_faster = fits & (steps < seconds * (1 - _SAME))
     has_room = bool(shown.results.get("fits_memory", True))
     best_row = _best(space, fits)
-    others = _neighbours(space, own, is_faster if has_room else fits)
+    others = _neighbours(space, layout, is_faster if has_room else fits)
     shown_rows = [*others.values(), *([] if best_row is None else [best_row])]
     parts = space.more_of(shown_rows, estimator.time_parts)
     best = None if best_row is None else {**space.row(best_row), **parts[best_row]}
@@ -331,28 +331,28 @@ def compared(shown: Shown, on_evaluated: OnEvaluated | None = None) -> Diagnosis
         rank=int(is_faster.sum()) + 1 if has_room else None,
         num_layouts=num_layouts,
         num_fitting=int(fits.sum()),
-        is_searched=is_own is not None,
+        is_searched=own_row is not None,
         best=best,
         parts=_parts(shown, best, estimator.time_parts),
         memory=tuple(sorted(memory_parts, key=lambda part: -part[1])),
         excess_bytes=float(memory.get("memory_bytes") or 0) - capacity,
         neighbours=tuple(
-            _neighbour(name, own[name], {**space.row(row), **parts[row]})
+            _neighbour(name, layout[name], {**space.row(row), **parts[row]})
             for name, row in others.items()
         ),
     )
 
 
-def _row_of(space: Layouts, own: Mapping[str, Scalar]) -> int | None:
-    """Return the place of a layout; None if it is not there."""
+def _row_of(space: Layouts, layout: Mapping[str, Scalar]) -> int | None:
+    """Return the row of a layout; None if it is not there."""
     rows = np.arange(len(space))
-    for name, value in own.items():
+    for name, value in layout.items():
         rows = rows[~space.differs(name, value, rows)]
     return int(rows[0]) if len(rows) else None
 
 
 def _best(space: Layouts, fits: Array) -> int | None:
-    """Return the place of the fastest layout that fits; of equals the one with least memory."""
+    """Return the row of the fastest layout that fits; of equals the one with least memory."""
     rows = np.flatnonzero(fits)
     if not len(rows):
         return None
@@ -363,7 +363,7 @@ def _best(space: Layouts, fits: Array) -> int | None:
 
 
 def _parts(
-    shown: Shown, best: Mapping[str, Any] | None, times: Sequence[str]
+    shown: Evaluation, best: Mapping[str, Any] | None, times: Sequence[str]
 ) -> tuple[PartComparison, ...]:
     if best is None:
         return ()
@@ -373,8 +373,8 @@ def _parts(
     return tuple(sorted(parts, key=lambda part: -part.difference_seconds))
 
 
-def _neighbours(space: Layouts, own: Mapping[str, Scalar], candidates: Array) -> dict[str, int]:
-    """Return the place of the fastest candidate of each single change, the fastest first.
+def _neighbours(space: Layouts, layout: Mapping[str, Scalar], candidates: Array) -> dict[str, int]:
+    """Return the row of the fastest candidate of each single change, the fastest first.
 
     A change of one degree may force other columns, which do not count as changes: data
     parallelism takes the GPUs that are left; sequence parallelism needs tensor parallelism; ZeRO
@@ -382,8 +382,8 @@ def _neighbours(space: Layouts, own: Mapping[str, Scalar], candidates: Array) ->
     """
     rows = np.flatnonzero(candidates)
     steps = space.columns["step_seconds"]
-    differs = {name: space.differs(name, own[name], rows) for name in own}
-    free = [name for name in own if name not in FOLLOWING and not name.startswith("nvlink_")]
+    differs = {name: space.differs(name, layout[name], rows) for name in layout}
+    free = [name for name in layout if name not in FOLLOWING and not name.startswith("nvlink_")]
     changes = np.zeros(len(rows), dtype=np.int64)
     forced_by = {
         "uses_sequence_parallel": ("tensor_parallel",),
@@ -397,12 +397,12 @@ def _neighbours(space: Layouts, own: Mapping[str, Scalar], candidates: Array) ->
         follows = np.any(causes, axis=0) if causes else np.zeros(len(rows), dtype=bool)
         counted[name] = differs[name] & ~(follows & _is_forced(space, rows, name))
         changes += counted[name]
-    found = {}
+    fastest = {}
     for name in free:
-        single = np.flatnonzero((changes == 1) & counted[name])
+        single = rows[(changes == 1) & counted[name]]
         if len(single):
-            found[name] = int(rows[single[np.argmin(steps[rows[single]])]])
-    return dict(sorted(found.items(), key=lambda item: steps[item[1]]))
+            fastest[name] = int(single[np.argmin(steps[single])])
+    return dict(sorted(fastest.items(), key=lambda item: steps[item[1]]))
 
 
 def _neighbour(name: str, old: Scalar, layout: Mapping[str, Scalar]) -> Neighbour:
@@ -439,8 +439,8 @@ def broken_rules(
     resolved = resolve_rows(estimator, relation, given, catalog, mends)
     if not resolved.columns:
         return ()
-    values = {name: _scalar(column[0]) for name, column in resolved.columns.items()}
-    found = []
+    values = scalars(resolved.columns, resolved.columns)
+    broken = []
     optional = frozenset(estimator.optional_columns)
     for rule in estimator.rules(mends):
         missing = (need for need in rule.needs if values.get(need) is None)
@@ -449,15 +449,7 @@ def broken_rules(
         read = {need: values[need] for need in rule.needs}
         reason, hint = rule.reason(values), rule.hint(values)
         value = values.get(rule.column)
-        found.append(BrokenRule(rule.name, rule.column, value, reason, hint, read))
-    by_rules = {(each.column, each.reason) for each in found}
+        broken.append(BrokenRule(rule.name, rule.column, value, reason, hint, read))
+    by_rules = {(rule.column, rule.reason) for rule in broken}
     is_explained = all((each.column, each.reason) in by_rules for each in error.refusals)
-    return tuple(found) if is_explained else ()
-
-
-def _scalar(value: Any) -> Scalar:
-    plain = value.item() if isinstance(value, np.generic) else value
-    if isinstance(plain, float) and np.isnan(plain):
-        return None
-    known: Scalar = plain
-    return known
+    return tuple(broken) if is_explained else ()

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Columns
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import estimated, taken
@@ -37,8 +36,8 @@ TOLERANCE = 1e-5
 """The grid's last step, relative to the value."""
 
 SHRINK = 0.3
-"""Smallest factor of a zoom. The misfit has creases where memory traffic takes over from
-products; the next grid must still contain the floor of the crease."""
+"""Smallest factor of a zoom. The misfit has kinks where memory traffic takes over from matmuls; a
+stronger zoom can lose its minimum."""
 
 MAX_ZOOMS = 200
 BLOCK_ROWS = 65_536
@@ -57,8 +56,6 @@ class Parameter:
         Constant -> its row of table `step_constant`.
     defaults
         Constant -> its value before the fit.
-    lowest, highest
-        The bounds.
     """
 
     name: str
@@ -73,34 +70,29 @@ class Parameter:
         return max(map(abs, self.defaults.values())) or self.highest - self.lowest
 
 
+@dataclass
 class Steps:
     """Published steps, and an estimator that predicts them under many settings of constants.
 
-    Parameters
+    Attributes
     ----------
-    resolved
+    values
         Complete columns of the steps.
     published
         Their measured seconds.
-    catalog
-        The reference tables.
     """
 
-    def __init__(
-        self, estimator: Estimator, resolved: Columns, published: Array, catalog: Catalog
-    ) -> None:
-        self.estimator = estimator
-        self.values = resolved
-        self.published = published
-        self.catalog = catalog
+    estimator: Estimator
+    values: Columns
+    published: Array
+    catalog: Catalog
 
     def __len__(self) -> int:
         return len(self.published)
 
     def taken(self, rows: Array) -> Steps:
         """Return some of the steps."""
-        columns = taken(self.values, rows)
-        return Steps(self.estimator, columns, self.published[rows], self.catalog)
+        return replace(self, values=taken(self.values, rows), published=self.published[rows])
 
     def predict(self, settings: Mapping[str, Array]) -> Array:
         """Return the seconds of every step (columns) under each setting of constants (rows)."""
@@ -113,8 +105,8 @@ class Steps:
         return np.concatenate(parts)
 
     def _block(self, settings: Mapping[str, Array], size: int) -> Array:
-        values = {name: np.tile(own, size) for name, own in self.values.items()}
-        values |= {name: np.repeat(own, len(self)) for name, own in settings.items()}
+        values = {name: np.tile(column, size) for name, column in self.values.items()}
+        values |= {name: np.repeat(column, len(self)) for name, column in settings.items()}
         relation = self.estimator.relations[0]
         seconds = estimated(self.estimator, relation, values, PUBLISHED, [STEP], self.catalog)[STEP]
         return seconds.reshape(size, len(self))
@@ -128,36 +120,38 @@ def fit(steps: Steps, parameters: Sequence[Parameter]) -> Array:
     constants have nearly the same effect, the zoom would otherwise stop short of the best point.
     If the best point lies at a grid's edge, the next grid moves there and keeps its size.
     """
-    lowest = np.array([each.lowest for each in parameters])
-    highest = np.array([each.highest for each in parameters])
-    least_size = np.array([each.scale for each in parameters])
+    lowest, highest = _bounds(parameters)
+    least_size = np.array([parameter.scale for parameter in parameters])
     points = POINTS[len(parameters)]
     units = np.array(list(itertools.product(np.linspace(-1, 1, points), repeat=len(parameters))))
     grid = np.clip(lowest + (highest - lowest) * (units + 1) / 2, lowest, highest)
     misfit = _misfit(steps, parameters, grid)
-    found = _least(misfit, grid, parameters)
-    least, best = misfit[found], grid[found]
+    row = _least(misfit, grid, parameters)
+    least, best = misfit[row], grid[row]
     window = (highest - lowest) * 2 / (points - 1)
     for _ in range(MAX_ZOOMS):
         turned = units @ _axes(steps, parameters, best, window).T
         grid = np.clip(best + turned * window, lowest, highest)
         misfit = _misfit(steps, parameters, grid)
-        found = _least(misfit, grid, parameters)
-        is_edge = np.abs(units[found]).max() == 1 and misfit[found] < least
-        if misfit[found] < least:
-            least, best = misfit[found], grid[found]
-        if is_edge:
-            continue
+        row = _least(misfit, grid, parameters)
+        if misfit[row] < least:
+            least, best = misfit[row], grid[row]
+            if np.abs(units[row]).max() == 1:
+                continue
         if np.all(window * 2 / (points - 1) <= TOLERANCE * np.maximum(np.abs(best), least_size)):
             break
         window = window * max(4 / (points - 1), SHRINK)
     return np.asarray(best)
 
 
+def _bounds(parameters: Sequence[Parameter]) -> tuple[Array, Array]:
+    lowest = np.array([parameter.lowest for parameter in parameters])
+    return lowest, np.array([parameter.highest for parameter in parameters])
+
+
 def _axes(steps: Steps, parameters: Sequence[Parameter], best: Array, window: Array) -> Array:
     """Return the axes of the misfit around a point, in units of the window: columns."""
-    lowest = np.array([each.lowest for each in parameters])
-    highest = np.array([each.highest for each in parameters])
+    lowest, highest = _bounds(parameters)
     ahead = np.minimum(best + np.diag(window) / 4, highest)
     behind = np.maximum(best - np.diag(window) / 4, lowest)
     predicted = steps.predict(settings_of(parameters, np.concatenate([ahead, behind])))
@@ -171,7 +165,7 @@ def _axes(steps: Steps, parameters: Sequence[Parameter], best: Array, window: Ar
 
 def _least(misfit: Array, grid: Array, parameters: Sequence[Parameter]) -> int:
     """Return the point of least misfit; of equal ones the nearest to the default constants."""
-    start = np.array([np.mean(list(each.defaults.values())) for each in parameters])
+    start = np.array([np.mean(list(parameter.defaults.values())) for parameter in parameters])
     tied = np.flatnonzero(misfit <= misfit.min() * (1 + 1e-12))
     return int(tied[np.argmin(np.abs(grid[tied] - start).sum(axis=1))])
 
@@ -185,22 +179,26 @@ def _misfit(steps: Steps, parameters: Sequence[Parameter], grid: Array) -> Array
 
 def settings_of(parameters: Sequence[Parameter], grid: Array) -> dict[str, Array]:
     """Return every constant's values from those of the parameters, one row a setting."""
-    return {name: grid[:, place] for place, each in enumerate(parameters) for name in each.places}
+    return {
+        name: values
+        for parameter, values in zip(parameters, grid.T, strict=True)
+        for name in parameter.places
+    }
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Mean size, largest size and mean of predicted / published - 1."""
+class FitErrors(NamedTuple):
+    """Errors of predicted times, predicted / measured - 1, by the ends of their columns' names."""
 
-    mean: float
-    worst: float
+    mean_absolute_relative_error: float
+    max_absolute_relative_error: float
     bias: float
 
 
-def errors_of(predicted: Array, published: Array) -> Errors:
-    """Return the errors of predicted times."""
-    error = predicted / published - 1
-    return Errors(float(abs(error).mean()), float(abs(error).max()), float(error.mean()))
+def errors_of(error: Array) -> FitErrors:
+    """Return the mean size, the largest size and the mean of errors; zeros if there are none."""
+    if not error.size:
+        return FitErrors(0.0, 0.0, 0.0)
+    return FitErrors(float(abs(error).mean()), float(abs(error).max()), float(error.mean()))
 
 
 @dataclass(frozen=True)
@@ -213,52 +211,47 @@ class Fit:
         One value for each parameter.
     left_out_values
         The values fitted without one step: a row for each step.
-    untuned, fitted, left_out
-        Seconds of every step: by the default constants, by the fitted ones, and by those fitted
-        to the other steps.
+    estimates
+        Seconds of every step by the default constants (`untuned`), by the fitted ones (`fitted`)
+        and by those fitted to the other steps (`left_out`).
     """
 
     parameters: tuple[Parameter, ...]
     values: Array
     left_out_values: Array
     published: Array
-    untuned: Array
-    fitted: Array
-    left_out: Array
+    estimates: Mapping[str, Array]
 
     @property
-    def estimates(self) -> dict[str, Array]:
-        """Return the three predictions by name."""
-        return {"untuned": self.untuned, "fitted": self.fitted, "left_out": self.left_out}
+    def errors(self) -> dict[str, FitErrors]:
+        """The errors of each estimate."""
+        return {
+            name: errors_of(seconds / self.published - 1)
+            for name, seconds in self.estimates.items()
+        }
 
-    def is_at_bound(self, place: int) -> bool:
+    def is_at_bound(self, index: int) -> bool:
         """Return whether a parameter ended at one of its bounds."""
-        each, value = self.parameters[place], self.values[place]
-        close = TOLERANCE * (each.highest - each.lowest)
-        return bool(min(value - each.lowest, each.highest - value) <= close)
+        parameter, value = self.parameters[index], self.values[index]
+        close = TOLERANCE * (parameter.highest - parameter.lowest)
+        return bool(min(value - parameter.lowest, parameter.highest - value) <= close)
 
     def profile(self, name: str, estimator: Estimator) -> Profile:
         """Return the fitted constants as a profile."""
         constants = {
             place: float(value)
-            for each, value in zip(self.parameters, self.values, strict=True)
-            for place in each.places.values()
+            for parameter, value in zip(self.parameters, self.values, strict=True)
+            for place in parameter.places.values()
         }
         return Profile(name, estimator.name, constants)
 
 
 def calibrate(steps: Steps, parameters: Sequence[Parameter]) -> Fit:
-    """Fit the parameters to all steps, and to all but each.
-
-    Raises
-    ------
-    InputError
-        If there are not more steps than parameters.
-    """
+    """Fit the parameters to all steps, and to all but each; refuse as few steps as parameters."""
     if not parameters:
         raise InputError("no constant is left to fit", "name one with --fit")
     if len(steps) <= len(parameters):
-        names = ", ".join(each.name for each in parameters)
+        names = ", ".join(parameter.name for parameter in parameters)
         hint = (
             "give more rows" if len(parameters) == 1 else "give more rows, or --fit fewer constants"
         )
@@ -270,17 +263,9 @@ def calibrate(steps: Steps, parameters: Sequence[Parameter]) -> Fit:
     every = np.arange(len(steps))
     values = fit(steps, parameters)
     without = np.array([fit(steps.taken(every != row), parameters) for row in every])
-    return Fit(
-        tuple(parameters),
-        values,
-        without,
-        steps.published,
-        untuned=steps.predict({})[0],
-        fitted=steps.predict(settings_of(parameters, values[None, :]))[0],
-        left_out=np.diagonal(steps.predict(settings_of(parameters, without))).copy(),
-    )
-
-
-def is_real(constant: str) -> bool:
-    """Return whether a constant is a real number: flags and counts are not fitted."""
-    return constant in COLUMNS and COLUMNS[constant].kind == "float"
+    estimates = {
+        "untuned": steps.predict({})[0],
+        "fitted": steps.predict(settings_of(parameters, values[None, :]))[0],
+        "left_out": np.diagonal(steps.predict(settings_of(parameters, without))).copy(),
+    }
+    return Fit(tuple(parameters), values, without, steps.published, estimates)

@@ -1,13 +1,19 @@
 """Fit the constants of kernels to timings of a machine: one factor for each kind of kernel.
 
-Module `factors` computes them. Nothing is fitted to steps. Each tenth of the rows is also predicted
-with the factors of the other rows.
+A factor is the measured over the estimated time. Nothing is fitted to steps. Each tenth of the rows
+is also predicted with the factors of the other rows.
+
+The kinds of a product multiply: a factor is the median of its rows, after those of the kinds before
+it. The parts of a collective add up: their factors are those with the least squares of the relative
+errors, ``sum over rows of (sum over parts of factor x part / measured - 1) ^ 2``. If several
+solutions are equally good, as with messages of one size, the one nearest to 1 is taken.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,8 +22,7 @@ from estimators.accelerators import product_of
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, RefusedError
 from estimators.limits import limits_of
-from warehouse.calibrate.factors import LEAST_ROWS, factors_of, predicted, rows_of, values_of
-from warehouse.calibrate.fit import Errors
+from warehouse.calibrate.fit import FitErrors, errors_of
 from warehouse.calibrate.timings import Timings, read_timings
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError, require_capability
@@ -26,7 +31,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from estimators.contract import Estimator
-    from estimators.timings import Compared
+    from estimators.timings import TimedKind
+
+LEAST_ROWS = 5
+"""Rows below which a kind keeps its constant: the median of fewer rows is too uncertain."""
+
+LEAST_FACTOR = 0.02
+"""Least factor of a part of a sum. If a fit is below it, the times do not determine the part, and
+it keeps its constant."""
 
 LARGEST_FACTOR = 100.0
 """Factor above which the times are taken to be in another unit: milliseconds make 1,000."""
@@ -34,7 +46,8 @@ LARGEST_FACTOR = 100.0
 FOLDS = 10
 """Parts into which the rows are cut; each is predicted from the others."""
 
-ESTIMATES = ("untuned", "fitted", "left_out")
+Estimates = Mapping[str, Array]
+"""Estimate, untuned, fitted or left_out -> logarithm of predicted over measured of each row."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +56,11 @@ class Kind:
 
     Attributes
     ----------
-    name
-        The kind in words.
     step_constant
         Key of the constant, with the accelerator.
-    default, value
-        The constant before and after.
-    num_rows
-        Rows that the factor is fitted to.
     factor, quartiles
         Seconds over those estimated, after the factors of the kinds before; and the middle half of
-        the rows. 1 where there are too few rows.
+        the rows that it is fitted to. 1 where there are too few rows.
     left_out
         Least and largest value of the constant without a tenth of the rows.
     errors
@@ -71,8 +78,8 @@ class Kind:
     factor: float
     quartiles: tuple[float, float]
     left_out: tuple[float, float]
-    errors: Mapping[str, Errors] = field(default_factory=dict)
-    is_cost: bool = False
+    errors: Mapping[str, FitErrors]
+    is_cost: bool
 
     @property
     def is_fitted(self) -> bool:
@@ -95,10 +102,6 @@ class KernelCalibration:
 
     Attributes
     ----------
-    files
-        The files, as the user named them.
-    num_rows, num_used
-        Rows of all files, and those of them that were used.
     errors
         Estimate -> its errors on all rows that were used.
     left_out
@@ -112,14 +115,9 @@ class KernelCalibration:
     num_rows: int
     num_used: int
     kinds: tuple[Kind, ...]
-    errors: Mapping[str, Errors]
+    errors: Mapping[str, FitErrors]
     left_out: Mapping[str, int]
     notes: tuple[str, ...]
-
-    @property
-    def fitted(self) -> tuple[Kind, ...]:
-        """The kinds with enough rows."""
-        return tuple(kind for kind in self.kinds if kind.is_fitted)
 
     @property
     def reference(self) -> str:
@@ -132,154 +130,230 @@ def calibrate_kernels(
 ) -> KernelCalibration:
     """Fit the constants of kernels to the timings in files.
 
+    Raise `UsageError` if the estimator reads no timings, and `InputError` if a file is refused or
+    no kind of kernels has enough rows.
+
     Parameters
     ----------
     accelerator
         The accelerator that was timed; None: the files say it.
     is_sustained
         Whether the kernels were timed in long loops, at the clock that the power limit leaves.
-
-    Raises
-    ------
-    UsageError
-        If the estimator reads no timings.
-    InputError
-        If a file is refused, or no kind of kernels has enough rows.
     """
     require_capability(estimator, "timed_kernels", "reads no timings of kernels")
     catalog = packaged_catalog()
-    read = [read_timings(path, estimator.timed_kernels, accelerator, catalog) for path in paths]
-    named = list(dict.fromkeys(each.accelerator for each in read))
-    if len(named) > 1:
+    files = [read_timings(path, estimator.timed_kernels, accelerator, catalog) for path in paths]
+    accelerators = list(dict.fromkeys(file.accelerator for file in files))
+    if len(accelerators) > 1:
+        other = next(file for file in files if file.accelerator == accelerators[1])
         raise InputError(
-            f"{paths[1]}: is of {named[1]}, and {paths[0]} of {named[0]}",
+            f"{other.path}: is of {accelerators[1]}, and {paths[0]} of {accelerators[0]}",
             "a profile of kernels is of one accelerator: name it with --accelerator",
         )
     kinds: list[Kind] = []
-    logs: dict[str, list[Array]] = {name: [] for name in ESTIMATES}
-    left_out: dict[str, int] = {}
-    for each in read:
-        compared = _compare(each, catalog, is_sustained=is_sustained)
-        own, errors = _fit(compared, each, catalog)
-        twice = {kind.constant for kind in kinds} & {kind.constant for kind in own}
-        if twice:
+    estimates: list[Estimates] = []
+    left_out: Counter[str] = Counter()
+    for file in files:
+        of_file, logs, reasons = _fit(file, catalog, is_sustained=is_sustained)
+        if {kind.constant for kind in kinds} & {kind.constant for kind in of_file}:
             raise InputError(
-                f"{each.path}: another file is of {each.kernels.name} too",
+                f"{file.path}: another file is of {file.kernels.name} too",
                 "put all rows into one file",
             )
-        kinds += own
-        for name in ESTIMATES:
-            logs[name].append(errors[name])
-        reasons = {**each.left_out, **{r: int(n.sum()) for r, n in compared.left_out.items()}}
-        for reason, count in reasons.items():
-            left_out[reason] = left_out.get(reason, 0) + count
+        kinds += of_file
+        estimates.append(logs)
+        left_out.update(reasons)
     if not any(kind.is_fitted for kind in kinds):
         raise InputError(
             f"{', '.join(map(str, paths))}: no kind of kernels has {LEAST_ROWS} rows to use",
-            _why(left_out) or f"add rows: each kind takes {LEAST_ROWS} or more",
+            "; ".join(f"{count} rows {reason}" for reason, count in left_out.items())
+            or f"add rows: each kind takes {LEAST_ROWS} or more",
         )
+    all_logs = {n: np.concatenate([logs[n] for logs in estimates]) for n in estimates[0]}
     return KernelCalibration(
         estimator,
-        named[0],
+        accelerators[0],
         tuple(map(str, paths)),
         is_sustained,
-        sum(each.num_rows for each in read),
-        sum(len(own) for own in logs["fitted"]),
+        sum(file.num_rows for file in files),
+        len(all_logs["fitted"]),
         tuple(kinds),
-        {name: errors_of_logs(np.concatenate(own)) for name, own in logs.items()},
+        {name: errors_of(np.expm1(logs)) for name, logs in all_logs.items()},
         left_out,
-        _notes(kinds),
+        tuple(
+            f"{kind.name}: {kind.num_rows} rows are too few for a factor, which takes "
+            f"{LEAST_ROWS}; `{kind.constant}` keeps {kind.default:g}"
+            for kind in kinds
+            if not kind.is_fitted
+        ),
     )
-
-
-def _compare(each: Timings, catalog: Catalog, *, is_sustained: bool) -> Compared:
-    try:
-        return each.kernels.compare(each.columns, each.accelerator, catalog, is_sustained)
-    except RefusedError as error:
-        raise InputError.from_refusals(error.refusals, str(each.path)) from None
-
-
-def _why(left_out: Mapping[str, int]) -> str:
-    return "; ".join(f"{count} rows {reason}" for reason, count in left_out.items())
 
 
 def _fit(
-    compared: Compared, timings: Timings, catalog: Catalog
-) -> tuple[list[Kind], dict[str, Array]]:
-    """Return the kinds of a file, and the logarithm of predicted over measured of its rows."""
+    file: Timings, catalog: Catalog, *, is_sustained: bool
+) -> tuple[list[Kind], Estimates, Mapping[str, int]]:
+    """Return the kinds of a file, the estimates of its rows, and why others are not used."""
+    try:
+        compared = file.kernels.compare(file.columns, file.accelerator, catalog, is_sustained)
+    except RefusedError as error:
+        raise InputError.from_refusals(error.refusals, str(file.path)) from None
     kinds = compared.kinds
     with np.errstate(all="ignore"):
         logs = np.log(compared.ratios)
-    is_used = np.isfinite(logs)
     factors = factors_of(logs, kinds)
+    rows = rows_of(logs, kinds)
     folds = np.arange(len(logs)) % FOLDS
     # without a tenth of the rows the same kinds have a factor
-    rows = [int(last.sum()) for last in rows_of(logs, kinds)]
-    least = [1 if number >= LEAST_ROWS else number + 1 for number in rows]
+    counts = [int(of_kind.sum()) for of_kind in rows]
+    least = [1 if count >= LEAST_ROWS else count + 1 for count in counts]
     without = np.array(
         [factors_of(np.where(folds == fold, np.nan, logs), kinds, least) for fold in range(FOLDS)]
     )
-    apart = np.array([predicted(each, kinds) for each in without])
+    apart = np.array([predicted(of_fold, kinds) for of_fold in without])
+    fitted = predicted(factors, kinds)
     estimates = {
         "untuned": -logs,
-        "fitted": predicted(factors, kinds) - logs,
+        "fitted": fitted - logs,
         "left_out": apart[folds, np.arange(len(logs))] - logs,
     }
-    product = product_of(catalog, timings.accelerator)
+    product = product_of(catalog, file.accelerator)
     defaults = [compared.defaults[kind.constant] for kind in kinds]
     values = values_of(factors, kinds, defaults)
-    own_values = np.array([values_of(each, kinds, defaults) for each in without])
+    left_out = np.array([values_of(of_fold, kinds, defaults) for of_fold in without])
     found = []
-    for place, last in enumerate(rows_of(logs, kinds)):
-        kind = kinds[place]
-        rest = logs - predicted(factors, kinds) + factors[place]
-        is_fitted = last.sum() >= LEAST_ROWS
-        low, high = np.exp(np.quantile(rest[last], (0.25, 0.75))) if is_fitted else (1.0, 1.0)
-        own = own_values[:, place]
+    for index, (kind, of_kind) in enumerate(zip(kinds, rows, strict=True)):
+        rest = (logs - fitted + factors[index])[of_kind]
+        is_fitted = counts[index] >= LEAST_ROWS
+        low, high = np.exp(np.quantile(rest, (0.25, 0.75))) if is_fitted else (1.0, 1.0)
+        errors = {name: errors_of(np.expm1(error[of_kind])) for name, error in estimates.items()}
         found.append(
             Kind(
                 kind.name,
                 kind.constant,
                 f"{kind.constant}@{product}",
-                defaults[place],
-                float(values[place]),
-                int(last.sum()),
-                float(np.exp(factors[place])),
+                defaults[index],
+                float(values[index]),
+                counts[index],
+                float(np.exp(factors[index])),
                 (float(low), float(high)),
-                (float(own.min()), float(own.max())),
-                {n: errors_of_logs(e[last]) for n, e in estimates.items()} if is_fitted else {},
+                (float(left_out[:, index].min()), float(left_out[:, index].max())),
+                errors if is_fitted else {},
                 kind.is_cost,
             )
         )
-        _refuse_far(found[-1], timings)
-    return found, {name: own[is_used] for name, own in estimates.items()}
+        _refuse_far(found[-1], file)
+    is_used = np.isfinite(logs)
+    reasons = {reason: int(which.sum()) for reason, which in compared.left_out.items()}
+    used = {name: error[is_used] for name, error in estimates.items()}
+    return found, used, {**file.left_out, **reasons}
 
 
-def errors_of_logs(logs: Array) -> Errors:
-    """Return the errors of times, given the logarithms of predicted over measured."""
-    if not logs.size:
-        return Errors(0.0, 0.0, 0.0)
-    error = np.expm1(logs)
-    return Errors(float(np.abs(error).mean()), float(np.abs(error).max()), float(error.mean()))
-
-
-def _refuse_far(kind: Kind, timings: Timings) -> None:
+def _refuse_far(kind: Kind, file: Timings) -> None:
     """Raise if a constant leaves the limits of its column, or is far away: a unit is wrong."""
-    broken = [each for each in limits_of(COLUMNS[kind.constant]) if each.is_broken(kind.value)]
+    broken = [limit for limit in limits_of(COLUMNS[kind.constant]) if limit.is_broken(kind.value)]
     if broken or kind.factor > LARGEST_FACTOR:
         times = f"{kind.factor:,.0f}" if kind.factor >= LARGEST_FACTOR else f"{kind.factor:.3g}"
         why = f"; `{kind.constant}` {kind.value:.3g} {broken[0].reason}" if broken else ""
         raise InputError(
-            f"{timings.path}: {kind.name}: {kind.num_rows} rows take {times} times "
-            f"as long as those measured on {timings.accelerator}{why}",
+            f"{file.path}: {kind.name}: {kind.num_rows} rows take {times} times "
+            f"as long as those measured on {file.accelerator}{why}",
             "are the times in seconds, and the sizes those of one GPU?",
         )
 
 
-def _notes(kinds: Sequence[Kind]) -> tuple[str, ...]:
-    return tuple(
-        f"{kind.name}: {kind.num_rows} rows are too few for a factor, which takes {LEAST_ROWS}; "
-        f"`{kind.constant}` keeps {kind.default:g}"
-        for kind in kinds
-        if not kind.is_fitted
-    )
+# ---- factors ----
+
+
+def factors_of(
+    logs: Array, kinds: Sequence[TimedKind], least_rows: Sequence[int] | None = None
+) -> Array:
+    """Return the logarithm of each kind's factor; 0 where it has too few rows.
+
+    Parameters
+    ----------
+    logs
+        Logarithms of measured over estimated seconds; NaN: a row that is not used.
+    least_rows
+        Rows that each kind needs, by default `LEAST_ROWS`.
+    """
+    least = [LEAST_ROWS] * len(kinds) if least_rows is None else least_rows
+    rows = rows_of(logs, kinds)
+    is_fitted = np.array([of_kind.sum() for of_kind in rows]) >= np.array(least)
+    if _are_sums(kinds):
+        return _of_sums(logs, kinds, is_fitted)
+    factors = np.zeros(len(kinds))
+    for index in np.flatnonzero(is_fitted).tolist():
+        factors[index] = np.median((logs - predicted(factors, kinds))[rows[index]])
+    return factors
+
+
+def _of_sums(logs: Array, kinds: Sequence[TimedKind], is_fitted: Array) -> Array:
+    """Return the logarithms of the factors of parts that add up.
+
+    Rows with a part that has too few of them are left out, if others remain. Such a part keeps its
+    constant: where that is a ratio, its factor is that of its base.
+    """
+    is_used = np.isfinite(logs)
+    shares = _shares(kinds)
+    is_whole = is_used & ~(shares[~is_fitted] > 0).any(axis=0)
+    is_used = is_whole if is_whole.any() else is_used
+    # the share of each part in the measured seconds of a row
+    parts = shares[:, is_used] / np.exp(logs[is_used])
+    factors = np.ones(len(kinds))
+    is_free = is_fitted.copy()
+    while is_free.any() and is_used.any():
+        missing = 1.0 - parts.sum(axis=0)
+        changes, *_ = np.linalg.lstsq(parts[is_free].T, missing, rcond=1e-6)
+        factors[:] = 1.0
+        factors[is_free] += changes
+        if factors.min() >= LEAST_FACTOR:
+            break
+        is_free[factors.argmin()] = False
+        factors[:] = 1.0
+    indices = {kind.constant: index for index, kind in enumerate(kinds)}
+    for index in np.flatnonzero(~is_fitted).tolist():
+        if kinds[index].base:
+            factors[index] = factors[indices[kinds[index].base]]
+    return np.asarray(np.log(factors))
+
+
+def predicted(factors: Array, kinds: Sequence[TimedKind]) -> Array:
+    """Return the logarithm of each row's factor: those of its kinds together."""
+    if _are_sums(kinds):
+        return np.asarray(np.log(np.exp(factors) @ _shares(kinds)))
+    scaled = np.array([kind.is_scaled for kind in kinds], dtype=np.float64)
+    return np.asarray(factors @ scaled)
+
+
+def rows_of(logs: Array, kinds: Sequence[TimedKind]) -> list[Array]:
+    """Return for each kind the rows that its factor is fitted to.
+
+    A factor of products is fitted to the rows of which it is the last kind; a part of a sum to all
+    rows that have it.
+    """
+    free = np.isfinite(logs)
+    if _are_sums(kinds):
+        return [free & kind.is_scaled for kind in kinds]
+    rows = []
+    for kind in reversed(kinds):
+        rows.append(free & kind.is_scaled)
+        free = free & ~kind.is_scaled
+    return rows[::-1]
+
+
+def values_of(factors: Array, kinds: Sequence[TimedKind], defaults: Sequence[float]) -> Array:
+    """Return the constants that give the kinds these factors, as logarithms."""
+    of_constant = {kind.constant: factor for kind, factor in zip(kinds, factors, strict=True)}
+    values = [
+        default * np.exp(factor if kind.is_cost else of_constant.get(kind.base, 0.0) - factor)
+        for kind, factor, default in zip(kinds, factors, defaults, strict=True)
+    ]
+    return np.minimum(values, [kind.highest for kind in kinds])
+
+
+def _are_sums(kinds: Sequence[TimedKind]) -> bool:
+    return any(kind.share is not None for kind in kinds)
+
+
+def _shares(kinds: Sequence[TimedKind]) -> Array:
+    return np.array([kind.share for kind in kinds], dtype=np.float64)

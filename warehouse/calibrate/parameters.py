@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +10,10 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog
 from estimators.interval import place_of
-from warehouse.calibrate.fit import MAX_PARAMETERS, Parameter, Steps, is_real
+from warehouse.calibrate.fit import MAX_PARAMETERS, Parameter, Steps
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import systems
+from warehouse.options import DEFAULT_FIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,85 +24,74 @@ EXPOSED = "exposed_communication"
 OVERLAPS = ("tensor_overlap_fraction", "gradient_overlap_fraction", "parameter_overlap_fraction")
 """Constants behind `EXPOSED`: exposed share = 1 - overlap."""
 
-DEFAULT_FIT = ("product_rate_factor", EXPOSED)
-"""The constants that are fitted if none are named."""
-
-
-@dataclass(frozen=True)
-class _Constant:
-    """One constant, with the value that the rows of a reference have."""
-
-    name: str
-    place: str
-    default: float
-    lowest: float
-    highest: float
-    has_effect: bool
-
 
 def find_parameters(
-    asked: Sequence[str], steps: Steps, catalog: Catalog, *, wide: bool
+    names: Sequence[str], steps: Steps, catalog: Catalog, *, wide: bool
 ) -> tuple[Parameter, ...]:
-    """Return the parameters that `asked` names.
+    """Return the parameters that are fitted to steps; raise `InputError` if one cannot be.
 
     Parameters
     ----------
-    asked
+    names
         Constants, `EXPOSED`, or constants joined by + that share one value.
-    steps
-        The rows that they are fitted to.
     wide
         Bound them by the limits of their columns instead of the range of table `step_constant`.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown, is given twice or cannot be fitted to these rows.
     """
-    if not asked or len(asked) > MAX_PARAMETERS:
+    if not names or len(names) > MAX_PARAMETERS:
         hint = "tie some together with +: they then share one value"
         raise InputError(f"`--fit` must name 1 to {MAX_PARAMETERS} constants", hint)
     parameters = []
-    for text in asked:
-        overlaps = [name for name in OVERLAPS if name in steps.estimator.constants]
+    overlaps = [name for name in OVERLAPS if name in steps.estimator.constants]
+    for text in names:
         if text == EXPOSED and overlaps:
-            found = [_constant(name, steps, catalog, wide=wide) for name in overlaps]
-            free = [each for each in found if each.lowest < each.highest and each.has_effect]
+            constants = [_constant(name, steps, catalog, wide=wide) for name in overlaps]
+            free = [
+                each
+                for each in constants
+                if each.lowest < each.highest and _has_effect(each, steps)
+            ]
             if free:
-                parameters.append(_parameter(text, free))
-            elif tuple(asked) != DEFAULT_FIT:
+                parameters.append(_tied(text, free))
+            elif tuple(names) != DEFAULT_FIT:
                 raise InputError(
                     f"`--fit` {EXPOSED}: every overlap is held to one value by its range, or has "
                     "no effect on these rows",
                     "leave it out, or name one with --beyond-range",
                 )
             continue
-        own = [_constant(name.strip(), steps, catalog, wide=wide) for name in text.split("+")]
-        for each in own:
-            _refuse_fixed(each)
-        parameters.append(_parameter(text, own))
-    names = [name for each in parameters for name in each.places]
-    for name in names:
-        if names.count(name) > 1:
+        constants = [_constant(name.strip(), steps, catalog, wide=wide) for name in text.split("+")]
+        for constant in constants:
+            _refuse_fixed(constant, steps)
+        parameters.append(_tied(text, constants))
+    for name, count in Counter(name for each in parameters for name in each.places).items():
+        if count > 1:
             raise InputError(f"`--fit` names `{name}` twice", "keep it once")
     return tuple(parameters)
 
 
-def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> _Constant:
+def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> Parameter:
+    """Return a constant as a parameter of its own, from the value that the rows have."""
     table = catalog.tables["step_constant"]
-    known = [one for one in steps.estimator.constants if is_real(one) and one in table]
+    # flags and counts are not fitted
+    known = [
+        known
+        for known in steps.estimator.constants
+        if known in COLUMNS and COLUMNS[known].kind == "float" and known in table
+    ]
     if name not in known:
         tied = [EXPOSED] if set(OVERLAPS) & set(known) else []
         hint = f"known: {', '.join((*tied, *known))}"
         raise InputError(f"`--fit` {name} is no constant that can be fitted", hint)
     systems_of_rows = dict.fromkeys(systems(steps.values))
-    places = {place_of(steps.estimator, catalog, name, one): None for one in systems_of_rows}
+    places = dict.fromkeys(
+        str(place_of(steps.estimator, catalog, name, system)) for system in systems_of_rows
+    )
     if len(places) > 1:
-        held = ", ".join(str(place) for place in places)
+        held = ", ".join(places)
         hint = "take rows of one with --rows accelerator=... or --rows framework=..."
         raise InputError(f"`--fit` {name} has several values among the rows: {held}", hint)
     [place] = places
-    record: Mapping[str, Any] = table[str(place)]
+    record: Mapping[str, Any] = table[place]
     default = float(record["constant_value"])
     given = steps.values[name] != default
     if given.any():
@@ -113,14 +103,7 @@ def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> _Cons
     lowest, highest = float(record["lowest_value"]), float(record["highest_value"])
     if wide:
         lowest, highest = _limits(name)
-    return _Constant(
-        name,
-        str(place),
-        default,
-        lowest,
-        highest,
-        _has_effect(name, steps, default, lowest, highest),
-    )
+    return Parameter(name, {name: place}, {name: default}, lowest, highest)
 
 
 def _limits(name: str) -> tuple[float, float]:
@@ -133,36 +116,33 @@ def _limits(name: str) -> tuple[float, float]:
     return float(lowest), float(column.maximum)
 
 
-def _has_effect(name: str, steps: Steps, *values: float) -> bool:
-    """Return whether any step changes with the constant."""
-    times = steps.predict({name: np.array(values)})
+def _has_effect(constant: Parameter, steps: Steps) -> bool:
+    [(name, default)] = constant.defaults.items()
+    times = steps.predict({name: np.array((default, constant.lowest, constant.highest))})
     return bool(np.any(np.abs(times - times[0]) > 1e-12 * np.abs(times[0])))
 
 
-def _refuse_fixed(each: _Constant) -> None:
-    if each.lowest == each.highest:
+def _refuse_fixed(constant: Parameter, steps: Steps) -> None:
+    if constant.lowest == constant.highest:
         raise InputError(
-            f"`--fit` {each.name}: table step_constant admits {each.lowest:g} only for "
-            f"{each.place}",
+            f"`--fit` {constant.name}: table step_constant admits {constant.lowest:g} only for "
+            f"{constant.places[constant.name]}",
             "use --beyond-range to leave it, or fit another constant",
         )
-    if not each.has_effect:
+    if not _has_effect(constant, steps):
         raise InputError(
-            f"`--fit` {each.name} has no effect on any of the rows",
+            f"`--fit` {constant.name} has no effect on any of the rows",
             "fit another constant, or take other rows",
         )
 
 
-def _parameter(name: str, constants: Sequence[_Constant]) -> Parameter:
+def _tied(name: str, constants: Sequence[Parameter]) -> Parameter:
+    """Return the parameter of constants that share one value."""
     lowest = max(each.lowest for each in constants)
     highest = min(each.highest for each in constants)
     if lowest >= highest:
         hint = "fit them one by one, or use --beyond-range"
         raise InputError(f"`--fit` {name}: the ranges of the constants do not overlap", hint)
-    return Parameter(
-        name,
-        {each.name: each.place for each in constants},
-        {each.name: each.default for each in constants},
-        lowest,
-        highest,
-    )
+    places = {constant: place for each in constants for constant, place in each.places.items()}
+    defaults = {constant: value for each in constants for constant, value in each.defaults.items()}
+    return Parameter(name, places, defaults, lowest, highest)

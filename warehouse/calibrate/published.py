@@ -6,7 +6,6 @@ takes the estimator's default: one sequence, no interleaving.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ import polars as pl
 
 from estimators.contract import Refusal
 from estimators.names import folded
-from warehouse.calibrate.references import MEASUREMENTS
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.database import resources
 from warehouse.database.cache import cached
 from warehouse.database.catalog import packaged_catalog
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from estimators.contract import Array, Estimator, Relation
+    from estimators.contract import Array, Estimator
     from warehouse.evaluate.inputs import Resolved
 
 ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_framework"
@@ -45,40 +44,22 @@ RUN = "run"
 VIEW = "intermediate/published_step.sql"
 
 
-@dataclass(frozen=True)
-class Reference:
-    """Measured steps.
+def load_reference(name: str, estimator: Estimator, path: Path) -> tuple[str, pl.DataFrame]:
+    """Return the published table called `name`, or else the file at `path`, with its name.
 
-    Attributes
-    ----------
-    name
-        The reference table, or the file as the user named it.
-    frame
-        The inputs of each row, with `ROW`, `MEASURED` and `IS_OWN`.
-    """
-
-    name: str
-    frame: pl.DataFrame
-
-
-def load_reference(name: str, estimator: Estimator, path: Path) -> Reference:
-    """Return the published table called `name`, or else the file at `path`.
-
-    Raises
-    ------
-    InputError
-        If there is neither, or the file has no time of a step in every row.
+    The rows have the inputs, `ROW`, `MEASURED` and `IS_OWN`. Raise `InputError` if there is
+    neither, or the file has no time of a step in every row.
     """
     for table in published_tables():
         if folded(table) == folded(name):
-            return published_reference(table)
+            return table, published_reference(table)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(
             f"`REFERENCE` {name} is no table of published steps",
             f"known: {', '.join(published_tables())}; or name a file that ends in "
             f"{' or '.join(SUFFIXES)}",
         )
-    return _file_reference(path, estimator, estimator.relations[0])
+    return str(path), _read_file(path, estimator)
 
 
 def published_tables() -> list[str]:
@@ -86,10 +67,9 @@ def published_tables() -> list[str]:
     return published_steps()["reference"].unique(maintain_order=True).to_list()
 
 
-def published_reference(name: str) -> Reference:
+def published_reference(name: str) -> pl.DataFrame:
     """Return the rows of one published table that have a time."""
-    is_timed = pl.col(MEASURED).is_not_null()
-    return Reference(name, published_steps().filter((pl.col("reference") == name) & is_timed))
+    return published_steps().filter(pl.col("reference") == name, pl.col(MEASURED).is_not_null())
 
 
 @lru_cache(maxsize=1)
@@ -109,9 +89,9 @@ def published_steps() -> pl.DataFrame:
             if path.stem in read:
                 store_table(connection, read_table(path))
         connection.execute((sql / "macros.sql").read_text(encoding="utf-8"))
-        found = connection.execute(f"with step as ({view}\n) {_WITH_MODEL}")
-        names = [column[0] for column in found.description or ()]
-        rows = found.fetchall()
+        steps = connection.execute(f"with step as ({view}\n) {_WITH_MODEL}")
+        names = [column[0] for column in steps.description or ()]
+        rows = steps.fetchall()
     return pl.DataFrame(rows, schema=names, orient="row", infer_schema_length=None)
 
 
@@ -129,8 +109,8 @@ def published_intervals(resolved: Resolved) -> dict[str, Array]:
 
     rows = len(resolved.is_good)
     facts = np.__version__, resolved.estimator.name, sorted(resolved.mends), rows
-    found = cached("published-intervals", facts, ends)
-    return {name: np.array(values) for name, values in found.items()}
+    intervals = cached("published-intervals", facts, ends)
+    return {name: np.array(values) for name, values in intervals.items()}
 
 
 _SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
@@ -153,9 +133,9 @@ left join {MEASUREMENTS} as given
     on step.reference = '{MEASUREMENTS}' and step.published_row = given.published_row"""
 
 
-def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Reference:
+def _read_file(path: Path, estimator: Estimator) -> pl.DataFrame:
     check_source(path)
-    inputs = input_names(estimator, relation)
+    inputs = input_names(estimator, estimator.relations[0])
     frame = read_configs(path, (*inputs, "step_seconds"), keep_text=False)
     if "step_seconds" not in frame.columns:
         hint = "give the measured time of a step in each row, in seconds"
@@ -176,11 +156,8 @@ def _file_reference(path: Path, estimator: Estimator, relation: Relation) -> Ref
     refusals += control_characters(given or ROW, names.to_list())
     if refusals:
         raise InputError.from_refusals(refusals, str(path), names_of_rows(frame))
-    measured = pl.Series(MEASURED, seconds)
-    return Reference(
-        str(path),
-        frame.drop("step_seconds").with_columns(measured, pl.lit(value=True).alias(IS_OWN)),
-    )
+    is_own = pl.lit(value=True).alias(IS_OWN)
+    return frame.drop("step_seconds").with_columns(pl.Series(MEASURED, seconds), is_own)
 
 
 def names_of_rows(frame: pl.DataFrame) -> list[str]:
@@ -191,12 +168,9 @@ def names_of_rows(frame: pl.DataFrame) -> list[str]:
 def filtered(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.Series:
     """Return which rows meet every condition, such as ``group=PTD-P`` or ``row!=1.7B,3.6B``.
 
-    Raises
-    ------
-    InputError
-        If one is not of that form, or names no column.
+    Raise `InputError` if one is not of that form, or names no column.
     """
-    kept = pl.Series([True] * frame.height, dtype=pl.Boolean)
+    is_met = pl.Series([True] * frame.height, dtype=pl.Boolean)
     for condition in conditions:
         key, equals, text = condition.partition("=")
         name, wants = key.removesuffix("!").strip(), not key.endswith("!")
@@ -207,9 +181,9 @@ def filtered(frame: pl.DataFrame, conditions: Sequence[str]) -> pl.Series:
         if name not in frame.columns:
             known = ", ".join(c for c in frame.columns if c not in (MEASURED, IS_OWN))
             raise InputError(f"`--rows` {condition}: there is no column `{name}`", f"has: {known}")
-        values = {_plain(one) for one in text.split(",")}
-        kept &= pl.Series([(_plain(value) in values) == wants for value in frame[name]])
-    return kept
+        values = {_plain(value) for value in text.split(",")}
+        is_met &= pl.Series([(_plain(value) in values) == wants for value in frame[name]])
+    return is_met
 
 
 def _plain(value: Any) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 
 from estimators import registry
-from estimators.contract import PUBLISHED, Array, Catalog, Refusal
-from warehouse.calibrate.fit import Errors, Fit, Steps, calibrate, errors_of
-from warehouse.calibrate.parameters import DEFAULT_FIT, EXPOSED, find_parameters
+from estimators.contract import PUBLISHED, Array, Catalog
+from warehouse.calibrate.fit import Fit, FitErrors, Steps, calibrate, errors_of
+from warehouse.calibrate.parameters import EXPOSED, find_parameters
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
@@ -25,9 +25,10 @@ from warehouse.calibrate.published import (
     published_tables,
 )
 from warehouse.database.catalog import packaged_catalog
-from warehouse.errors import InputError, require_capability
+from warehouse.errors import InputError
 from warehouse.evaluate.inputs import Resolved, resolve_rows, taken
 from warehouse.evaluate.profiles import systems
+from warehouse.options import DEFAULT_FIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,23 +39,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Other:
-    """Errors on published steps that the fit has not seen.
+    """Errors on published steps that the fit has not seen, by the default and the fitted constants.
 
     Attributes
     ----------
-    is_reached
-        Whether any row takes one of the fitted constants.
     num_refused
         Rows that the estimator refuses; the errors are without them.
+    takes_fitted
+        Whether any row takes one of the fitted constants.
     """
 
     reference: str
     is_own_framework: bool
     num_rows: int
     num_refused: int
-    untuned: Errors
-    fitted: Errors
-    is_reached: bool
+    takes_fitted: bool
+    untuned: FitErrors
+    fitted: FitErrors
 
 
 @dataclass(frozen=True)
@@ -80,92 +81,55 @@ class Calibration:
     notes: tuple[str, ...]
 
 
-def find_estimator(name: str | None) -> Estimator:
-    """Return the estimator whose constants are fitted, by default that of `calibrate`.
-
-    Raises
-    ------
-    UsageError
-        If it has no constants.
-    """
-    estimator = registry.get(name or registry.default("calibrate"))
-    require_capability(estimator, "constants", "has no constants to calibrate")
-    return estimator
-
-
 def run_calibration(
     reference: str,
     path: Path,
     *,
     estimator: Estimator | None = None,
-    asked: Sequence[str] = DEFAULT_FIT,
+    constants: Sequence[str] = DEFAULT_FIT,
     conditions: Sequence[str] = (),
     wide: bool = False,
 ) -> Calibration:
     """Fit constants to a published table, or to the file at `path`.
 
+    Raise `InputError` if there is no such reference, a row is refused, or the constants cannot be
+    fitted.
+
     Parameters
     ----------
     estimator
         The estimator whose constants are fitted, by default that of `calibrate`.
-    asked, wide
+    constants, wide
         See `parameters.find_parameters`.
     conditions
         Only rows that meet all of them: see `published.filtered`.
-
-    Raises
-    ------
-    InputError
-        If there is no such reference, a row is refused, or the constants cannot be fitted.
     """
-    estimator, catalog = estimator or find_estimator(None), packaged_catalog()
-    source = load_reference(reference, estimator, path)
-    kept = filtered(source.frame, conditions)
-    is_own = kept & source.frame[IS_OWN]
-    num_foreign = int((kept & ~is_own).sum()) if is_own.any() else 0
-    kept = is_own if is_own.any() else kept
-    if not kept.any():
-        raise InputError(
-            f"{source.name}: no row meets {' and '.join(conditions)}", "use other --rows"
-        )
-    frame = source.frame.filter(kept)
-    steps = _steps(estimator, frame, catalog, source.name)
-    parameters = find_parameters(asked, steps, catalog, wide=wide)
-    fit = calibrate(steps, parameters)
-    notes = _notes(fit, asked, num_foreign, wide=wide)
-    profile = fit.profile("", estimator)
-    others: list[Other] = []
-    rest = [
-        rows.filter(~kept) if name == source.name else rows
-        for name in (published_tables() if estimator.takes_published_steps else ())
-        for rows in [published_reference(name).frame]
-    ]
-    if rest:
-        others = _others(estimator, pl.concat(rest), catalog, profile)
-    names = tuple(frame[ROW].to_list())
-    return Calibration(estimator, source.name, tuple(conditions), names, fit, tuple(others), notes)
-
-
-def _steps(estimator: Estimator, frame: pl.DataFrame, catalog: Catalog, file: str) -> Steps:
-    """Return the rows of a reference as steps.
-
-    Raises
-    ------
-    InputError
-        If any is refused; all of them are listed.
-    """
-    steps, refusals = _admitted(estimator, frame, catalog)
-    if refusals:
-        raise InputError.from_refusals(refusals, file, names_of_rows(frame))
-    return steps
-
-
-def _admitted(
-    estimator: Estimator, frame: pl.DataFrame, catalog: Catalog
-) -> tuple[Steps, Sequence[Refusal]]:
-    """Return the steps that the estimator admits, and why it refuses the others."""
+    estimator = estimator or registry.get(registry.default("calibrate"))
+    catalog = packaged_catalog()
+    name, rows = load_reference(reference, estimator, path)
+    is_taken = filtered(rows, conditions)
+    is_own = is_taken & rows[IS_OWN]
+    num_foreign = int((is_taken & ~is_own).sum()) if is_own.any() else 0
+    is_taken = is_own if is_own.any() else is_taken
+    if not is_taken.any():
+        raise InputError(f"{name}: no row meets {' and '.join(conditions)}", "use other --rows")
+    frame = rows.filter(is_taken)
     resolved = resolve_rows(estimator, estimator.relations[0], frame, catalog, PUBLISHED)
-    return _steps_of(resolved, frame, resolved.is_good), resolved.refusals
+    if resolved.refusals:
+        raise InputError.from_refusals(resolved.refusals, name, names_of_rows(frame))
+    steps = _steps_of(resolved, frame, resolved.is_good)
+    fit = calibrate(steps, find_parameters(constants, steps, catalog, wide=wide))
+    rest = [
+        published_reference(table).filter(~is_taken)
+        if table == name
+        else published_reference(table)
+        for table in (published_tables() if estimator.takes_published_steps else ())
+    ]
+    profile = fit.profile("", estimator)
+    others = _others(estimator, pl.concat(rest), catalog, profile) if rest else []
+    notes = _notes(fit, constants, num_foreign, wide=wide)
+    row_names = tuple(frame[ROW].to_list())
+    return Calibration(estimator, name, tuple(conditions), row_names, fit, tuple(others), notes)
 
 
 def _steps_of(resolved: Resolved, frame: pl.DataFrame, rows: Array) -> Steps:
@@ -181,61 +145,54 @@ def _others(
 ) -> list[Other]:
     """Return the errors on each table: rows of known frameworks apart from those of others."""
     relation = estimator.relations[0]
-    both = [
-        resolve_rows(estimator, relation, frame, one, PUBLISHED)
-        for one in (catalog, profile.added_to(catalog))
-    ]
-    refused = {refusal.row for refusal in both[0].refusals}
+    untuned, fitted = (
+        resolve_rows(estimator, relation, frame, constants, PUBLISHED)
+        for constants in (catalog, profile.added_to(catalog))
+    )
+    refused = {refusal.row for refusal in untuned.refusals}
     groups = frame.select("reference", IS_OWN).rows()
-    found = []
+    others = []
     for name, is_own in itertools.product(dict.fromkeys(frame["reference"]), (True, False)):
-        group = np.array([one == (name, is_own) for one in groups])
-        before, after = (_steps_of(resolved, frame, group) for resolved in both)
+        rows = np.array([group == (name, is_own) for group in groups])
+        before, after = (_steps_of(resolved, frame, rows) for resolved in (untuned, fitted))
         if len(before) == 0:
             continue
-        found.append(
-            Other(
-                name,
-                is_own,
-                len(before),
-                sum(row in refused for row in np.flatnonzero(group).tolist()),
-                errors_of(before.predict({})[0], before.published),
-                errors_of(after.predict({})[0], after.published),
-                any(profile.reaches(estimator, catalog, one) for one in systems(before.values)),
-            )
+        num_refused = sum(row in refused for row in np.flatnonzero(rows).tolist())
+        is_reached = any(
+            profile.reaches(estimator, catalog, system) for system in systems(before.values)
         )
-    return found
+        errors = (
+            errors_of(steps.predict({})[0] / steps.published - 1) for steps in (before, after)
+        )
+        others.append(Other(name, is_own, len(before), num_refused, is_reached, *errors))
+    return others
 
 
-def _notes(fit: Fit, asked: Sequence[str], num_foreign: int, *, wide: bool) -> tuple[str, ...]:
+def _notes(fit: Fit, constants: Sequence[str], num_foreign: int, *, wide: bool) -> tuple[str, ...]:
     notes = []
     if num_foreign:
         notes.append(
             f"{num_foreign} rows of a program that table framework does not have are left out; "
             "--rows group=... names them"
         )
-    if EXPOSED in asked and EXPOSED not in {each.name for each in fit.parameters}:
+    if EXPOSED in constants and EXPOSED not in {each.name for each in fit.parameters}:
         notes.append(
             f"{EXPOSED} is not fitted: every overlap is held to one value by its range, or has "
             "no effect on these rows"
         )
-    for place, each in enumerate(fit.parameters):
-        if each.name == EXPOSED:
-            share = 1 - fit.values[place]
-            kinds = " and ".join(name.partition("_")[0] for name in each.places)
-            notes.append(
-                f"{EXPOSED}: {100 * share:.1f} % of the {kinds} collectives cannot be hidden"
-            )
-        if fit.is_at_bound(place):
-            notes.append(f"{each.name} ended at its bound {fit.values[place]:g}: {_further(wide)}")
-    return tuple(notes)
-
-
-def _further(wide: bool) -> str:
-    """Return the meaning of a value that ended at its bound, and a remedy."""
-    if wide:
-        return "the limit of its column; fit another constant, or check the rows"
-    return (
-        "the end of the range of its sources, which these rows would leave; fit another constant "
-        "as well (--fit), or --beyond-range lets it go on, to the limit of its column"
+    further = (
+        "the limit of its column; fit another constant, or check the rows"
+        if wide
+        else "the end of the range of its sources, which these rows would leave; fit another "
+        "constant as well (--fit), or --beyond-range lets it go on, to the limit of its column"
     )
+    for index, parameter in enumerate(fit.parameters):
+        value = fit.values[index]
+        if parameter.name == EXPOSED:
+            kinds = " and ".join(name.partition("_")[0] for name in parameter.places)
+            notes.append(
+                f"{EXPOSED}: {100 * (1 - value):.1f} % of the {kinds} collectives cannot be hidden"
+            )
+        if fit.is_at_bound(index):
+            notes.append(f"{parameter.name} ended at its bound {value:g}: {further}")
+    return tuple(notes)

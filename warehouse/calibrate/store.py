@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warehouse.calibrate.fit import errors_of
+from warehouse.calibrate.kernels import KernelCalibration
 from warehouse.database import derived
 from warehouse.database.facts import CALIBRATION
 from warehouse.database.recording import record, record_removal
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.calibrate.fit import Errors
-    from warehouse.calibrate.kernels import KernelCalibration
+    from warehouse.calibrate.fit import FitErrors
     from warehouse.calibrate.run import Calibration
 
 Record = dict[str, Any]
@@ -28,7 +27,7 @@ Record = dict[str, Any]
 TABLES = ("calibration", "calibration_row")
 
 
-def refuse_name(connection: DuckDBPyConnection, name: str, *, replace: bool) -> None:
+def refuse_profile_name(connection: DuckDBPyConnection, name: str, *, replace: bool) -> None:
     """Raise `InputError` if a profile cannot be called `name`, or one of that name is stored."""
     if name == DEFAULT or not name.strip() or not name.isprintable() or name != name.strip():
         raise InputError(
@@ -44,27 +43,27 @@ def refuse_name(connection: DuckDBPyConnection, name: str, *, replace: bool) -> 
 
 
 def store_calibration(
-    connection: DuckDBPyConnection, name: str, found: Calibration, *, replace: bool
+    connection: DuckDBPyConnection,
+    name: str,
+    calibration: Calibration | KernelCalibration,
+    *,
+    replace: bool,
 ) -> None:
-    """Store a calibration as profile `name`, in one transaction."""
-    refuse_name(connection, name, replace=replace)
-    created = datetime.now(UTC).replace(tzinfo=None)
-    own = {"profile": name, "reference": found.reference}
-    constants = [{**own, **each, "created_at": created} for each in constant_records(found)]
-    replace_profile(connection, name, constants, [{**own, **each} for each in row_records(found)])
+    """Store a calibration as profile `name`, in one transaction.
 
-
-def store_kernels(
-    connection: DuckDBPyConnection, name: str, found: KernelCalibration, *, replace: bool
-) -> None:
-    """Store the constants of kernels as profile `name`, in one transaction.
-
-    Table `calibration_row` has no row of it: the constants were fitted to no step.
+    Table `calibration_row` has no row of kernels: their constants were fitted to no step.
     """
-    refuse_name(connection, name, replace=replace)
-    created = datetime.now(UTC).replace(tzinfo=None)
-    own = {"profile": name, "reference": found.reference, "created_at": created}
-    replace_profile(connection, name, [{**own, **each} for each in kernel_constants(found)], [])
+    refuse_profile_name(connection, name, replace=replace)
+    if isinstance(calibration, KernelCalibration):
+        constants, rows = kernel_constants(calibration), []
+    else:
+        constants, rows = constant_records(calibration), row_records(calibration)
+    reference = {"profile": name, "reference": calibration.reference}
+    created = {"created_at": datetime.now(UTC).replace(tzinfo=None)}
+    replace_profile(
+        *(connection, name, [{**reference, **line, **created} for line in constants]),
+        [{**reference, **line} for line in rows],
+    )
 
 
 def replace_profile(
@@ -97,12 +96,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
     """Remove profile `name` in one transaction. Rows that were evaluated with it stay.
 
     Their problems hold the constants as numbers, so they remain right and comparable. Studies that
-    name the profile are refused from then on.
-
-    Raises
-    ------
-    InputError
-        If there is no such profile, or it is the default.
+    name the profile are refused from then on, as is the default or a profile that is not stored.
     """
     if name == DEFAULT:
         raise InputError(
@@ -137,42 +131,39 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
     return Dropped(known[name], rows, tuple(studies))
 
 
-def constant_records(found: Calibration) -> list[Record]:
+def constant_records(calibration: Calibration) -> list[Record]:
     """Return a record for each constant: default, fitted value, bounds and errors."""
-    fit = found.fit
-    errors = _by_estimate(
-        {name: errors_of(predicted, fit.published) for name, predicted in fit.estimates.items()}
-    )
+    fit = calibration.fit
     return [
         {
-            "row_filters": " and ".join(found.filters),
-            "estimator": found.estimator.name,
-            "estimator_version": found.estimator.version,
-            "fit_parameter": each.name,
+            "row_filters": " and ".join(calibration.filters),
+            "estimator": calibration.estimator.name,
+            "estimator_version": calibration.estimator.version,
+            "fit_parameter": parameter.name,
             "constant": constant,
             "step_constant": key,
-            "default_constant_value": each.defaults[constant],
-            "fitted_constant_value": float(fit.values[place]),
-            "lower_bound": each.lowest,
-            "upper_bound": each.highest,
-            "is_at_bound": fit.is_at_bound(place),
-            "lowest_left_out_value": float(fit.left_out_values[:, place].min()),
-            "highest_left_out_value": float(fit.left_out_values[:, place].max()),
-            "num_rows": len(found.row_names),
-            **errors,
+            "default_constant_value": parameter.defaults[constant],
+            "fitted_constant_value": float(fit.values[index]),
+            "lower_bound": parameter.lowest,
+            "upper_bound": parameter.highest,
+            "is_at_bound": fit.is_at_bound(index),
+            "lowest_left_out_value": float(fit.left_out_values[:, index].min()),
+            "highest_left_out_value": float(fit.left_out_values[:, index].max()),
+            "num_rows": len(calibration.row_names),
+            **_by_estimate(fit.errors),
         }
-        for place, each in enumerate(fit.parameters)
-        for constant, key in each.places.items()
+        for index, parameter in enumerate(fit.parameters)
+        for constant, key in parameter.places.items()
     ]
 
 
-def kernel_constants(found: KernelCalibration) -> list[Record]:
+def kernel_constants(calibration: KernelCalibration) -> list[Record]:
     """Return a record for each constant of a kind of kernels; errors are of the kernels' times."""
     return [
         {
             "row_filters": "",
-            "estimator": found.estimator.name,
-            "estimator_version": found.estimator.version,
+            "estimator": calibration.estimator.name,
+            "estimator_version": calibration.estimator.version,
             "fit_parameter": kind.name,
             "constant": kind.constant,
             "step_constant": kind.step_constant,
@@ -186,11 +177,12 @@ def kernel_constants(found: KernelCalibration) -> list[Record]:
             "num_rows": kind.num_rows,
             **_by_estimate(kind.errors),
         }
-        for kind in found.fitted
+        for kind in calibration.kinds
+        if kind.is_fitted
     ]
 
 
-def kind_lines(found: KernelCalibration) -> list[Record]:
+def kind_lines(calibration: KernelCalibration) -> list[Record]:
     """Return a line for each kind of kernels: its factor, and the constant before and after."""
     return [
         {
@@ -203,74 +195,56 @@ def kind_lines(found: KernelCalibration) -> list[Record]:
             "default": kind.default,
             "fitted": kind.value,
         }
-        for kind in found.kinds
+        for kind in calibration.kinds
     ]
 
 
-def _by_estimate(errors: Mapping[str, Errors]) -> Record:
-    """Return errors by the names of their columns."""
-    record: Record = {}
-    for name, own in errors.items():
-        record[f"{name}_mean_absolute_relative_error"] = own.mean
-        record[f"{name}_max_absolute_relative_error"] = own.worst
-        record[f"{name}_bias"] = own.bias
-    return record
+def _by_estimate(errors: Mapping[str, FitErrors]) -> Record:
+    return {
+        f"{estimate}_{column}": value
+        for estimate, of_estimate in errors.items()
+        for column, value in of_estimate._asdict().items()
+    }
 
 
-def row_records(found: Calibration) -> list[Record]:
+def row_records(calibration: Calibration) -> list[Record]:
     """Return a record for each fitted row, with its three estimates."""
-    fit = found.fit
+    fit = calibration.fit
+    errors = {name: seconds / fit.published - 1 for name, seconds in fit.estimates.items()}
     return [
         {
             "published_row": name,
             "published_step_seconds": float(fit.published[row]),
-            **{f"{how}_step_seconds": float(own[row]) for how, own in fit.estimates.items()},
-            **{
-                f"{how}_relative_error": float(own[row] / fit.published[row] - 1)
-                for how, own in fit.estimates.items()
-            },
+            **{f"{how}_step_seconds": float(column[row]) for how, column in fit.estimates.items()},
+            **{f"{how}_relative_error": float(column[row]) for how, column in errors.items()},
         }
-        for row, name in enumerate(found.row_names)
+        for row, name in enumerate(calibration.row_names)
     ]
 
 
-def error_records(found: Calibration) -> list[Record]:
-    """Return the errors on the rows of the fit, a record for each estimate."""
-    fit = found.fit
-    errors = {name: errors_of(own, fit.published) for name, own in fit.estimates.items()}
-    return error_lines(errors, len(found.row_names))
-
-
-def error_lines(errors: Mapping[str, Errors], num_rows: int) -> list[Record]:
+def error_lines(errors: Mapping[str, FitErrors], num_rows: int) -> list[Record]:
     """Return errors as lines for people, a record for each estimate."""
     words = {"untuned": "untuned", "fitted": "fitted (in sample)", "left_out": "left out"}
     return [
-        {
-            "estimate": words[name],
-            "num_rows": num_rows,
-            "mean_absolute_relative_error": own.mean,
-            "max_absolute_relative_error": own.worst,
-            "bias": own.bias,
-        }
-        for name, own in errors.items()
+        {"estimate": words[name], "num_rows": num_rows, **of_estimate._asdict()}
+        for name, of_estimate in errors.items()
     ]
 
 
-def other_records(found: Calibration) -> list[Record]:
+def other_records(calibration: Calibration) -> list[Record]:
     """Return the errors on published steps that the fit has not seen."""
     return [
         {
-            "reference": each.reference,
-            "is_own_framework": each.is_own_framework,
-            "num_rows": each.num_rows,
-            "num_refused": each.num_refused,
-            "takes_fitted": each.is_reached,
-            "untuned_mean_absolute_relative_error": each.untuned.mean,
-            "fitted_mean_absolute_relative_error": each.fitted.mean,
-            "untuned_max_absolute_relative_error": each.untuned.worst,
-            "fitted_max_absolute_relative_error": each.fitted.worst,
-            "untuned_bias": each.untuned.bias,
-            "fitted_bias": each.fitted.bias,
+            "reference": other.reference,
+            "is_own_framework": other.is_own_framework,
+            "num_rows": other.num_rows,
+            "num_refused": other.num_refused,
+            "takes_fitted": other.takes_fitted,
+            **{
+                f"{name}_{column}": getattr(errors, column)
+                for column in other.untuned._fields
+                for name, errors in (("untuned", other.untuned), ("fitted", other.fitted))
+            },
         }
-        for each in found.others
+        for other in calibration.others
     ]

@@ -35,8 +35,6 @@ class Timings:
     ----------
     columns
         Inputs of the kernels: numbers in floating point, texts as the estimator reads them.
-    num_rows
-        Rows of the file.
     left_out
         Why rows of the file are not in `columns` -> how many.
     """
@@ -54,61 +52,50 @@ def read_timings(
 ) -> Timings:
     """Read a file of timings of one of the `known` kinds; its columns say which.
 
+    Raise `InputError` if the file cannot be read, misses a column or has a faulty value; all faults
+    are listed.
+
     Parameters
     ----------
     accelerator
         The accelerator whose rows are taken; None: the only one of the file.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, misses a column or has a faulty value; all faults are listed.
     """
     check_source(path)
-    names = [one.name for each in known for one in each.inputs]
+    names = [column.name for kernels in known for column in kernels.inputs]
     frame = read_configs(path, (*names, ACCELERATOR), keep_text=False)
     kernels = _kind_of(path, frame, known)
     if frame.height == 0:
         raise InputError(f"{path}: has no rows", "give one row for each kernel that was timed")
-    own, kept, left_out = _one_accelerator(path, frame, accelerator, catalog)
-    refusals: list[Refusal] = []
-    columns: dict[str, Array] = {}
-    for one in kernels.inputs:
-        columns[one.name], faults = _read(one, frame)
-        refusals += faults
+    accelerator, is_taken, left_out = _one_accelerator(path, frame, accelerator, catalog)
+    read = {column.name: _read(column, frame) for column in kernels.inputs}
+    refusals = [refusal for _, refused in read.values() for refusal in refused]
     if refusals:
-        refusals.sort(key=lambda one: -1 if one.row is None else one.row)
+        refusals.sort(key=lambda refusal: -1 if refusal.row is None else refusal.row)
         raise InputError.from_refusals(refusals, str(path))
-    columns = {name: values[kept] for name, values in columns.items()}
-    return Timings(path, kernels, own, columns, frame.height, left_out)
+    columns = {name: values[is_taken] for name, (values, _) in read.items()}
+    return Timings(path, kernels, accelerator, columns, frame.height, left_out)
 
 
 def _kind_of(path: Path, frame: pl.DataFrame, known: Sequence[TimedKernels]) -> TimedKernels:
     """Return the kind of file whose columns a frame has."""
-    missing = {
-        each.name: [name for name in each.required if name not in frame.columns] for each in known
-    }
-    found = [each for each in known if not missing[each.name]]
-    if found:
-        return found[0]
-    near = min(known, key=lambda each: len(missing[each.name]))
-    needs = "; ".join(f"{each.name}: {', '.join(each.required)}" for each in known)
-    raise InputError(
-        f"{path}: has no column `{missing[near.name][0]}`", f"columns of a file of {needs}"
-    )
+    missing = [[name for name in each.required if name not in frame.columns] for each in known]
+    fewest, kernels = min(zip(missing, known, strict=True), key=lambda pair: len(pair[0]))
+    if fewest:
+        needs = "; ".join(f"{each.name}: {', '.join(each.required)}" for each in known)
+        raise InputError(f"{path}: has no column `{fewest[0]}`", f"columns of a file of {needs}")
+    return kernels
 
 
 def _one_accelerator(
-    path: Path, frame: pl.DataFrame, asked: str | None, catalog: Catalog
+    path: Path, frame: pl.DataFrame, given: str | None, catalog: Catalog
 ) -> tuple[str, Array, dict[str, int]]:
-    """Return the accelerator, which rows are its own, and how many are of others."""
-    every = np.ones(frame.height, dtype=bool)
-    wanted = None if asked is None else _named(asked, "`--accelerator`", catalog)
+    """Return the accelerator, its rows, and how many are of others."""
+    wanted = None if given is None else _named(given, "`--accelerator`", catalog)
     if ACCELERATOR not in frame.columns:
         if wanted is None:
             hint = "give --accelerator, or a column of that name"
             raise InputError(f"{path}: no `{ACCELERATOR}` is given", hint)
-        return wanted, every, {}
+        return wanted, np.ones(frame.height, dtype=bool), {}
     if has_parts(frame.schema[ACCELERATOR]):
         raise InputError.from_refusals([wrong_type(frame[ACCELERATOR], "a text")], str(path))
     texts = stripped(frame[ACCELERATOR])
@@ -123,14 +110,14 @@ def _one_accelerator(
     if wanted is None and len(found) != 1:
         has = f"has {len(found)} accelerators: {', '.join(found)}" if found else "names none"
         raise InputError(f"{path}: column `{ACCELERATOR}` {has}", "name one with --accelerator")
-    own = wanted or found[0]
-    kept = np.array([text is None or names[text] == own for text in texts.to_list()])
-    if not kept.any():
+    taken = wanted or found[0]
+    is_taken = np.array([text is None or names[text] == taken for text in texts.to_list()])
+    if not is_taken.any():
         raise InputError(
-            f"{path}: no row is of {own}", f"the file has {', '.join(found)}: name one of them"
+            f"{path}: no row is of {taken}", f"the file has {', '.join(found)}: name one of them"
         )
-    others = int((~kept).sum())
-    return own, kept, {"of another accelerator": others} if others else {}
+    others = int((~is_taken).sum())
+    return taken, is_taken, {"of another accelerator": others} if others else {}
 
 
 def _named(text: str, where: str, catalog: Catalog) -> str:
@@ -144,57 +131,57 @@ def _named(text: str, where: str, catalog: Catalog) -> str:
         raise InputError(f"{where} {text} {refusal.reason}", refusal.hint) from None
 
 
-def _read(one: TimedInput, frame: pl.DataFrame) -> tuple[Array, list[Refusal]]:
+def _read(column: TimedInput, frame: pl.DataFrame) -> tuple[Array, list[Refusal]]:
     """Return a column, and what is wrong with its values."""
     height = frame.height
-    if one.name not in frame.columns or frame.schema[one.name] == pl.Null:
-        if one.default is None:
-            return np.full(height, np.nan), _missing(one, range(height))
-        return np.full(height, one.default, object if one.choices else np.float64), []
-    series = frame[one.name]
+    if column.name not in frame.columns or frame.schema[column.name] == pl.Null:
+        if column.default is None:
+            return np.full(height, np.nan), _missing(column, range(height))
+        return np.full(height, column.default, object if column.choices else np.float64), []
+    series = frame[column.name]
     if series.dtype not in _TEXTS and not series.dtype.is_numeric():
-        kind = "a text" if one.choices else "a number"
+        kind = "a text" if column.choices else "a number"
         return np.full(height, np.nan), [wrong_type(series, kind)]
-    return _texts(one, series) if one.choices else _numbers(one, series)
+    return _texts(column, series) if column.choices else _numbers(column, series)
 
 
-def _texts(one: TimedInput, series: pl.Series) -> tuple[Array, list[Refusal]]:
-    assert one.choices is not None
+def _texts(column: TimedInput, series: pl.Series) -> tuple[Array, list[Refusal]]:
+    assert column.choices is not None
     texts = stripped(series).str.to_lowercase().to_list()
-    values = np.array([one.choices.get(text, one.default) for text in texts], dtype=object)
-    hint = f"use {', '.join(one.choices)}"
+    values = np.array([column.choices.get(text, column.default) for text in texts], dtype=object)
+    hint = f"use {', '.join(column.choices)}"
     refusals = [
-        Refusal(one.name, series[row], "is not known", hint, row)
+        Refusal(column.name, series[row], "is not known", hint, row)
         for row, text in enumerate(texts)
-        if text is not None and text not in one.choices
+        if text is not None and text not in column.choices
     ]
-    if one.default is None:
-        refusals += _missing(one, [row for row, text in enumerate(texts) if text is None])
+    if column.default is None:
+        refusals += _missing(column, [row for row, text in enumerate(texts) if text is None])
     return values, refusals
 
 
-def _numbers(one: TimedInput, series: pl.Series) -> tuple[Array, list[Refusal]]:
+def _numbers(column: TimedInput, series: pl.Series) -> tuple[Array, list[Refusal]]:
     given = stripped(series) if series.dtype in _TEXTS else series
     is_given = given.is_not_null().to_numpy()
     numbers = given.cast(pl.Float64, strict=False)
     values = numbers.fill_null(np.nan).to_numpy().copy()
-    least, most = one.limits
-    kind = "a whole number" if one.is_whole else "a number"
+    least, most = column.limits
+    kind = "a whole number" if column.is_whole else "a number"
     with np.errstate(invalid="ignore"):
         is_sound = (values >= least) & (values <= most)
-        if one.is_whole:
+        if column.is_whole:
             is_sound &= values == np.floor(values)
     reason = f"must be {kind} from {least:,.13g} to {most:,.13g}"
     refusals = [
-        Refusal(one.name, given[row], reason, "", row)
+        Refusal(column.name, given[row], reason, "", row)
         for row in np.flatnonzero(is_given & ~is_sound).tolist()
     ]
-    if one.default is None:
-        refusals += _missing(one, np.flatnonzero(~is_given).tolist())
+    if column.default is None:
+        refusals += _missing(column, np.flatnonzero(~is_given).tolist())
     elif not is_given.all():
-        values[~is_given] = float(one.default)
+        values[~is_given] = float(column.default)
     return values, refusals
 
 
-def _missing(one: TimedInput, rows: Sequence[int]) -> list[Refusal]:
-    return [Refusal(one.name, None, "is missing", "", row) for row in rows]
+def _missing(column: TimedInput, rows: Sequence[int]) -> list[Refusal]:
+    return [Refusal(column.name, None, "is missing", "", row) for row in rows]

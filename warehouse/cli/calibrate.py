@@ -1,38 +1,29 @@
-"""`warehouse calibrate`: fit a few constants to published steps, and show the errors of the fit."""
+"""`warehouse calibrate` fits a few constants to steps; `warehouse profiles` lists the fits."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put_document, put_for_people, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Accelerator,
-    Database,
-    EstimatorName,
-    Name,
-    Replace,
-)
+from warehouse.cli.common import fetched, put_for_people, put_page, say
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
-from warehouse.show.formats import Format, count
+from warehouse.options import DEFAULT_FIT, Accelerator, EstimatorName
+from warehouse.show.formats import count
+from warehouse.show.page import Page, Section, table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from estimators.contract import Estimator
     from warehouse.calibrate.kernels import KernelCalibration
     from warehouse.calibrate.run import Calibration
-
-Found = TypeVar("Found")
 
 DEFAULT_ESTIMATOR = registry.default("calibrate")
 
@@ -57,7 +48,7 @@ _ROWS = (
 _OWN_HEADINGS = {"published_row": "measured row", "published_step_seconds": "measured step s"}
 """Headings for a user's own runs, which are not published."""
 
-DEFAULT_FIT = "product_rate_factor,exposed_communication"
+DEFAULT_FITTED = ",".join(DEFAULT_FIT)
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,7 @@ class FitOptions:
             "value for the tensor, gradient and parameter overlap fractions that may change; "
             "exposed share = 1 - overlap.",
         ),
-    ] = DEFAULT_FIT
+    ] = DEFAULT_FITTED
     rows: Annotated[
         list[str] | None,
         typer.Option(
@@ -147,17 +138,23 @@ def calibrate(
     have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,
     num_gpus and message_bytes, both with seconds.
     """
-    from warehouse.calibrate.run import find_estimator
-    from warehouse.errors import UsageError
+    from warehouse.errors import UsageError, require_capability
 
     if replace and name is None:
         raise UsageError("`--replace` needs --name", "name the profile to replace")
     _refuse_mixed(reference, fitting, timed)
-    chosen = find_estimator(estimator)
+    chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
+    require_capability(chosen, "constants", "has no constants to calibrate")
+    run: Callable[[], Calibration | KernelCalibration]
+    run = partial(_fitted, chosen, str(reference), fitting)
     if timed.kernels:
-        _calibrate_kernels(chosen, timed, name, output, db, replace=replace)
-    else:
-        _calibrate_steps(chosen, str(reference), fitting, name, output, db, replace=replace)
+        run = partial(_timed, chosen, timed)
+    with working("fitting the constants"):
+        found = run() if name is None else _stored(db, name, run, replace=replace)
+    with output.opened():
+        put_page(_page(found, name), output.form)
+    for note in found.notes:
+        say(f"note: {note}")
     if name is None:
         say("not stored: --name NAME keeps the fitted constants as a profile")
     else:
@@ -174,7 +171,7 @@ def _refuse_mixed(reference: str | None, fitting: FitOptions, timed: TimedOption
             "--rows": fitting.rows,
             "--beyond-range": fitting.beyond_range,
         }
-        mixed["--fit"] = fitting.fit != DEFAULT_FIT
+        mixed["--fit"] = fitting.fit != DEFAULT_FITTED
         given = next((option for option, value in mixed.items() if value), None)
         if given is not None:
             hint = f"leave {given} out: kernels are not fitted to steps"
@@ -193,189 +190,172 @@ def _refuse_mixed(reference: str | None, fitting: FitOptions, timed: TimedOption
             raise UsageError(f"`{option}` needs --kernels", f"leave {option} out")
 
 
-def _calibrate_steps(
-    estimator: Estimator,
-    reference: str,
-    fitting: FitOptions,
-    name: str | None,
-    output: Output,
-    db: Path,
-    *,
-    replace: bool,
-) -> None:
+def _fitted(estimator: Estimator, reference: str, fitting: FitOptions) -> Calibration:
     from warehouse.calibrate.run import run_calibration
-    from warehouse.calibrate.store import store_calibration
 
-    run = partial(
-        run_calibration,
-        reference,
-        Path(reference),
+    return run_calibration(
+        *(reference, Path(reference)),
         estimator=estimator,
-        asked=[text.strip() for text in fitting.fit.split(",") if text.strip()],
+        constants=[text.strip() for text in fitting.fit.split(",") if text.strip()],
         conditions=fitting.rows or [],
         wide=fitting.beyond_range,
     )
-    with working("fitting the constants"):
-        found = (
-            run() if name is None else _stored(db, name, run, store_calibration, replace=replace)
-        )
-    with output.opened():
-        _put(found, name, output)
-    for note in found.notes:
-        say(f"note: {note}")
 
 
-def _calibrate_kernels(
-    estimator: Estimator,
-    timed: TimedOptions,
-    name: str | None,
-    output: Output,
-    db: Path,
-    *,
-    replace: bool,
-) -> None:
+def _timed(estimator: Estimator, timed: TimedOptions) -> KernelCalibration:
     from warehouse.calibrate.kernels import calibrate_kernels
-    from warehouse.calibrate.store import store_kernels
 
-    run = partial(
-        calibrate_kernels,
-        estimator,
-        timed.kernels or [],
-        timed.accelerator,
-        is_sustained=timed.sustained,
-    )
-    with working("fitting the constants"):
-        found = run() if name is None else _stored(db, name, run, store_kernels, replace=replace)
-    with output.opened():
-        _put_kernels(found, name, output)
-    for note in found.notes:
-        say(f"note: {note}")
+    files = timed.kernels or []
+    return calibrate_kernels(estimator, files, timed.accelerator, is_sustained=timed.sustained)
 
 
 def _stored(
-    db: Path, name: str, run: Callable[[], Found], store: Callable[..., None], *, replace: bool
-) -> Found:
+    db: Path, name: str, run: Callable[[], Calibration | KernelCalibration], *, replace: bool
+) -> Calibration | KernelCalibration:
     """Calibrate and store; a name that cannot be used is refused before the fit."""
-    from warehouse.calibrate.store import refuse_name
+    from warehouse.calibrate.store import refuse_profile_name, store_calibration
     from warehouse.database.connection import writing
 
     with writing(db) as connection:
-        refuse_name(connection, name, replace=replace)
+        refuse_profile_name(connection, name, replace=replace)
         found = run()
-        store(connection, name, found, replace=replace)
+        store_calibration(connection, name, found, replace=replace)
     return found
 
 
-def _put_kernels(found: KernelCalibration, name: str | None, output: Output) -> None:
+def _page(found: Calibration | KernelCalibration, name: str | None) -> Page:
+    from warehouse.calibrate.kernels import KernelCalibration
+
+    if isinstance(found, KernelCalibration):
+        return _page_of_kernels(found, name)
+    return _page_of_steps(found, name)
+
+
+def _page_of_kernels(found: KernelCalibration, name: str | None) -> Page:
     from warehouse.calibrate.store import error_lines, kernel_constants, kind_lines
 
-    constants = kernel_constants(found)
+    constants, kinds = kernel_constants(found), kind_lines(found)
     errors = error_lines(found.errors, found.num_used)
-    if output.is_json:
-        document = {
-            "profile": name,
-            "files": list(found.files),
-            "accelerator": found.accelerator,
-            "is_sustained": found.is_sustained,
-            "num_rows": found.num_rows,
-            "num_used": found.num_used,
-            "kinds": kind_lines(found),
-            "constants": constants,
-            "errors": errors,
-            "left_out": dict(found.left_out),
-            "notes": list(found.notes),
-        }
-        put_document(document)
-        return
-    if not output.is_for_people:
-        _table(constants, output.form)
-        return
-    put = partial(_section, output.form)
+    document = {
+        "profile": name,
+        "files": list(found.files),
+        "accelerator": found.accelerator,
+        "is_sustained": found.is_sustained,
+        "num_rows": found.num_rows,
+        "num_used": found.num_used,
+        "kinds": kinds,
+        "constants": constants,
+        "errors": errors,
+        "left_out": dict(found.left_out),
+        "notes": list(found.notes),
+    }
     how = "timed in long loops" if found.is_sustained else "timed at full clock"
     rows = f"{count(found.num_used, 'row')} of {found.num_rows:,}"
-    put(f"{found.accelerator}: {rows} of {found.reference}, {how}", _rounded(kind_lines(found)))
-    put("Error of the kernels' time; left out: each tenth by the other rows", errors)
+    rounded = [
+        {key: _rounded(value) if isinstance(value, float) else value for key, value in kind.items()}
+        for kind in kinds
+    ]
+    heading = "Error of the kernels' time; left out: each tenth by the other rows"
+    sections = [
+        Section(f"{found.accelerator}: {rows} of {found.reference}, {how}", *table_of(rounded)),
+        Section(heading, *table_of(errors)),
+    ]
     if found.left_out:
         lines = [{"rows_left_out": n, "why": reason} for reason, n in found.left_out.items()]
-        put("Rows that were not used", lines)
+        sections.append(Section("Rows that were not used", *table_of(lines)))
+    return Page(document, *table_of(constants), sections)
 
 
-def _rounded(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records whose real numbers have three decimals, or small ones three digits."""
-    return [
-        {
-            key: _shortened(value) if isinstance(value, float) else value
-            for key, value in one.items()
-        }
-        for one in records
-    ]
-
-
-def _shortened(value: float) -> float:
+def _rounded(value: float) -> float:
+    """Return a number with three decimals, or a small one with three digits."""
     return round(value, 3) if abs(value) >= 0.01 else float(f"{value:.3g}")
 
 
-def _put(found: Calibration, name: str | None, output: Output) -> None:
+def _page_of_steps(found: Calibration, name: str | None) -> Page:
     from warehouse.calibrate.store import (
         constant_records,
-        error_records,
+        error_lines,
         other_records,
         row_records,
     )
 
     constants, others = constant_records(found), other_records(found)
-    if output.is_json:
-        document = {
-            "profile": name,
-            "reference": found.reference,
-            "row_filters": list(found.filters),
-            "constants": constants,
-            "errors": error_records(found),
-            "rows": row_records(found),
-            "others": others,
-            "notes": list(found.notes),
-        }
-        put_document(document)
-        return
-    if not output.is_for_people:
-        _table(constants, output.form)
-        return
+    errors = error_lines(found.fit.errors, len(found.row_names))
+    rows = row_records(found)
+    document = {
+        "profile": name,
+        "reference": found.reference,
+        "row_filters": list(found.filters),
+        "constants": constants,
+        "errors": errors,
+        "rows": rows,
+        "others": others,
+        "notes": list(found.notes),
+    }
     where = f" where {' and '.join(found.filters)}" if found.filters else ""
-    put = partial(_section, output.form)
-    put(
-        f"Constants fitted to {count(len(found.row_names), 'row')} of {found.reference}{where}",
-        [{title: one[key] for key, title in _CONSTANTS.items()} for one in constants],
-    )
-    put(
-        "Error of the step's time; left out: each row by constants fitted to the others",
-        error_records(found),
-    )
+    fitted = count(len(found.row_names), "row")
+    shown = [{title: line[key] for key, title in _CONSTANTS.items()} for line in constants]
+    heading = "Error of the step's time; left out: each row by constants fitted to the others"
     is_own = Path(found.reference).suffix in (".csv", ".parquet")
-    rows = [{key: one[key] for key in _ROWS} for one in row_records(found)]
-    put("Row by row", rows, _OWN_HEADINGS if is_own else {})
-    for one in others:
-        one["reference"] += "" if one.pop("is_own_framework") else ", other programs"
-    if not any(one["num_refused"] for one in others):
-        others = [{key: one[key] for key in one if key != "num_refused"} for one in others]
+    by_row = [{key: line[key] for key in _ROWS} for line in rows]
+    sections = [
+        Section(f"Constants fitted to {fitted} of {found.reference}{where}", *table_of(shown)),
+        Section(heading, *table_of(errors)),
+        Section("Row by row", *table_of(by_row), headings=_OWN_HEADINGS if is_own else {}),
+    ]
     if others:
-        put("Published steps that had no part in the fit", others)
+        drop = set() if any(line["num_refused"] for line in others) else {"num_refused"}
+        named = [
+            {
+                **line,
+                "reference": line["reference"]
+                + ("" if line["is_own_framework"] else ", other programs"),
+            }
+            for line in others
+        ]
+        heading = "Published steps that had no part in the fit"
+        sections.append(Section(heading, *table_of(named), drop={*drop, "is_own_framework"}))
+    return Page(document, *table_of(constants), sections)
 
 
-def _section(
-    form: Format,
-    heading: str,
-    records: Sequence[dict[str, Any]],
-    headings: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    mark = "## " if form is Format.MARKDOWN else ""
-    sys.stdout.write(f"\n{mark}{heading}\n\n")
-    _table(records, form, headings)
+def profiles(output: Output, drop: Drop = None, db: Database = DEFAULT_DATABASE) -> None:
+    """Show the calibrated profiles, or drop one.
+
+    One line for each constant: its default, its fitted value, and the mean error of steps that
+    the fit had not seen. Dropping a profile leaves the rows that were evaluated with it, and its
+    name in their column `profile`: `warehouse drop STUDY` removes them. Profile default is table
+    step_constant without changes, and cannot be dropped.
+    """
+    from warehouse.database.connection import open_for_read
+
+    if drop is not None:
+        _drop_profile(db, drop)
+        return
+    query = """\
+select profile, reference, row_filters, num_rows, step_constant, default_constant_value,
+    fitted_constant_value, is_at_bound, left_out_mean_absolute_relative_error
+from calibration
+order by profile, step_constant"""
+    with open_for_read(db) as connection:
+        columns, rows = fetched(connection, query)
+    with output.opened():
+        put_for_people(columns, rows, output.form)
+    if not rows:
+        say("no profile is stored: `warehouse calibrate REFERENCE --name NAME` stores one")
 
 
-def _table(
-    records: Sequence[dict[str, Any]],
-    form: Format,
-    headings: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    columns = tuple(records[0])
-    put_for_people(columns, [list(one.values()) for one in records], form, headings=headings)
+def _drop_profile(db: Path, name: str) -> None:
+    from warehouse.calibrate.store import drop_profile
+    from warehouse.database.connection import writing
+    from warehouse.database.paths import refuse_missing
+
+    refuse_missing(db)  # opening for write would make one
+    with writing(db) as connection:
+        dropped = drop_profile(connection, name)
+    say(f"dropped profile {name}: {count(dropped.constants, 'constant')}")
+    if dropped.rows:
+        studies = ", ".join(dropped.studies)
+        say(
+            f"{count(dropped.rows, 'row')} evaluated with it do not change ({studies}): "
+            "`warehouse drop STUDY` removes them"
+        )

@@ -81,6 +81,7 @@ COMMANDS = (
         "report",
         "warehouse report --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128 "
         "--out plan.html",
+        "plan",
     ),
     Entry("cost", "warehouse cost --model gpt3_1T --tokens 20e12"),
     Entry(
@@ -95,7 +96,7 @@ COMMANDS = (
     ),
     Entry("validate", "warehouse validate"),
     Entry("calibrate", "warehouse calibrate published_megatron_recompute --name megatron_2022"),
-    Entry("profiles", "warehouse profiles"),
+    Entry("profiles", "warehouse profiles", "calibrate"),
     Entry(
         "sql", 'warehouse sql "select model, count(*) from configuration group by model"', "query"
     ),

@@ -12,6 +12,7 @@ from warehouse.cli.display import (
     fitted,
     has_text_ids,
     refuse_choice,
+    shown_width,
     terminal,
     terminal_width,
 )
@@ -63,12 +64,7 @@ def put_for_people(
 ) -> None:
     """Print a result to stdout; tables and Markdown use GB, percent and short headings.
 
-    Parameters
-    ----------
-    drop
-        Columns that a table leaves out.
-    headings
-        Column -> its heading in a table, where it is not the usual one.
+    A table leaves out columns of `drop`. `headings` replaces usual ones, by column.
     """
 
     def headed() -> list[str]:
@@ -107,7 +103,7 @@ def _write(
 def put_page(page: Page, form: Format) -> None:
     """Print a page: JSON has its document, CSV its rows, and people read its sections."""
     if form is Format.JSON:
-        put_document(page.document)
+        put_document(page.document, page.indent)
     elif form is Format.CSV:
         put_for_people(page.columns, page.rows, form)
     else:
@@ -129,7 +125,7 @@ def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> No
             sys.stdout.write(f"\n{'## ' if is_markdown else ''}{section.heading}\n\n")
         _put_lines(section.lines, form)
         for entry in section.entries:
-            plain = "\n".join(fitted(line, terminal_width()) for line in entry.splitlines())
+            plain = "\n".join(fitted(line, shown_width()) for line in entry.splitlines())
             sys.stdout.write(f"- {' '.join(entry.split())}\n" if is_markdown else f"{plain}\n")
         if section.columns:
             if section.is_text:
@@ -149,17 +145,11 @@ def _put_lines(lines: Sequence[str], form: Format) -> None:
         if form is Format.MARKDOWN:
             sys.stdout.write("".join(f"{line}\n\n" for line in text.splitlines()))
         else:
-            sys.stdout.write(fitted(text, terminal_width()).rstrip("\n") + "\n")
+            sys.stdout.write(fitted(text, shown_width()).rstrip("\n") + "\n")
 
 
 def put_document(document: object, indent: int = 1) -> None:
-    """Print one JSON object.
-
-    Raises
-    ------
-    UsageError
-        If the user chose columns: the object is no table.
-    """
+    """Print one JSON object; it is no table, so that a choice of columns is refused."""
     refuse_choice()
     if has_text_ids():
         document = with_text_ids(document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warehouse.calibrate.references import MEASUREMENTS
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.cli.common import fetched
 from warehouse.database.sql_text import literal
 from warehouse.show.page import Section
@@ -148,15 +148,11 @@ order by num_gpus, model"""
 def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> list[Section]:
     """Return the errors by group, per reference table and estimator, then published steps.
 
-    Errors by degree, times of whole runs and ranks of published layouts follow.
-
-    Parameters
-    ----------
-    every_row
-        The rows of table `published_measurement` as well.
+    Errors by degree, times of whole runs and ranks of published layouts follow. `every_row` adds
+    the rows of table `published_measurement`.
     """
-    sections = _by_group(connection)
-    sections += _coverage(connection)
+    sections = _by_estimator(connection, _BY_GROUP, _HOW_BY_GROUP, _GROUP_HEADINGS)
+    sections += _by_estimator(connection, _COVERAGE, _HOW_COVERED, _COVERAGE_HEADINGS)
     accuracy = fetched(connection, _ACCURACY)
     sections.append(Section(_HOW, *accuracy, headings={"published_group": "measured"}))
     condition = "true" if every_row else f"reference <> {literal(MEASUREMENTS)}"
@@ -164,31 +160,28 @@ def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> li
     # one query: the view takes longer than all of its rows
     for reference in dict.fromkeys(row[0] for row in rows):
         heading = f"Published and predicted steps of {reference}"
-        own = [row for row in rows if row[0] == reference]
-        sections.append(Section(heading, columns, own, drop={"reference"}))
-    by_degree = "Error by degree, over the programs whose constants are taken"
-    sections.append(Section(by_degree, *fetched(connection, _BY_DEGREE)))
-    whole_runs = "Whole runs: published, at the measured step, at the predicted step"
-    sections.append(Section(whole_runs, *fetched(connection, _WHOLE_RUNS)))
-    columns, rows = fetched(connection, _AT_PUBLISHED_RATE)
-    if rows:
-        heading = "Whole runs: published, by their FLOPs at the published rate, approximately"
-        sections.append(Section(heading, columns, rows))
-    columns, rows = fetched(connection, _LAYOUT_RANK)
-    if rows:
-        heading = "Where Megatron's layouts rank among all that fit, and what would be faster"
-        sections.append(Section(heading, columns, rows))
+        of_table = [row for row in rows if row[0] == reference]
+        sections.append(Section(heading, columns, of_table, drop={"reference"}))
+    for heading, query in _ALWAYS.items():
+        sections.append(Section(heading, *fetched(connection, query)))
+    for heading, query in _IF_ANY.items():
+        columns, rows = fetched(connection, query)
+        if rows:
+            sections.append(Section(heading, columns, rows))
     return sections
 
 
-def _by_group(connection: DuckDBPyConnection) -> list[Section]:
-    """Return a table for each estimator that the published measurements were evaluated by."""
-    return _by_estimator(connection, _BY_GROUP, _HOW_BY_GROUP, _GROUP_HEADINGS)
-
-
-def _coverage(connection: DuckDBPyConnection) -> list[Section]:
-    """Return a table of the intervals of each estimator that has stored ones."""
-    return _by_estimator(connection, _COVERAGE, _HOW_COVERED, _COVERAGE_HEADINGS)
+_ALWAYS = {
+    "Error by degree, over the programs whose constants are taken": _BY_DEGREE,
+    "Whole runs: published, at the measured step, at the predicted step": _WHOLE_RUNS,
+}
+_IF_ANY = {
+    "Whole runs: published, by their FLOPs at the published rate, approximately": (
+        _AT_PUBLISHED_RATE
+    ),
+    "Where Megatron's layouts rank among all that fit, and what would be faster": _LAYOUT_RANK,
+}
+"""Heading of a table -> its query; these tables are left out where they have no row."""
 
 
 def _by_estimator(
@@ -196,14 +189,14 @@ def _by_estimator(
 ) -> list[Section]:
     """Return the rows of a query as a table for each estimator."""
     columns, rows = fetched(connection, query)
-    place = columns.index("estimator")
+    at = columns.index("estimator")
     return [
         Section(
             heading.format(estimator=estimator),
             columns,
-            [row for row in rows if row[place] == estimator],
+            [row for row in rows if row[at] == estimator],
             drop={"estimator"},
             headings=headings,
         )
-        for estimator in dict.fromkeys(str(row[place]) for row in rows)
+        for estimator in dict.fromkeys(str(row[at]) for row in rows)
     ]

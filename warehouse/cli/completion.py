@@ -7,29 +7,23 @@ names have underscores instead; every command accepts them.
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable, Mapping
+
+Complete = Callable[[str], list[str]]
+"""Returns the values that begin as a word does."""
 
 
-def of_tables(*tables: str) -> Callable[[str], list[str]]:
+def of_tables(*tables: str) -> Complete:
     """Return a function that completes the names of the first columns of reference tables."""
 
     def complete(incomplete: str) -> list[str]:
         return _begun(incomplete, (name for table in tables for name in _first_column(table)))
 
     return complete
-
-
-def models(incomplete: str) -> list[str]:
-    """Complete a model."""
-    return of_tables("model")(incomplete)
-
-
-def accelerators(incomplete: str) -> list[str]:
-    """Complete an accelerator or a system."""
-    return of_tables("system", "accelerator", "device")(incomplete)
 
 
 def estimators(incomplete: str) -> list[str]:
@@ -83,3 +77,16 @@ def _first_column(table: str) -> list[str]:
         rows = csv.reader(file)
         next(rows, None)
         return list(dict.fromkeys(row[0] for row in rows if row))
+
+
+BY_OPTION: Mapping[str, Complete] = {
+    "--model": of_tables("model"),
+    "--accelerator": of_tables("system", "accelerator", "device"),
+    "--framework": of_tables("framework"),
+    "--goodput": of_tables("goodput"),
+    "--pue": of_tables("facility_pue"),
+    "--estimator": estimators,
+    "--variant": variants,
+    "--precision": precisions,
+}
+"""Option -> its values."""

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warehouse.cli.common import put_for_people, say, title_line
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Accelerator,
-    Carbon,
-    EstimatorName,
-    Model,
-    NumGpus,
-    PowerTerms,
-    Prices,
-    ReadDatabase,
-    SequenceLength,
-    StudyName,
-    Tokens,
-    Top,
-    Variant,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, Top
 from warehouse.cli.output import Output
-from warehouse.numbers import Number
+from warehouse.options import Carbon, CostOptions, PowerTerms, Prices, RunFilters, number_option
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from warehouse.ask.cost import RunTable
-    from warehouse.show.values import Row
+
+    Line = Mapping[str, Any]
 
 DEFAULT_TOP = 60
 """Lines of a table unless --top says otherwise; other formats always have all."""
@@ -56,29 +41,6 @@ _NOT_SHOWN = frozenset(
 """Columns that a table leaves out."""
 
 
-@dataclass(frozen=True)
-class RunFilters:
-    """Which stored runs are priced."""
-
-    model: Model = None
-    accelerator: Accelerator = None
-    estimator: EstimatorName = None
-    variant: Variant = None
-    identity: Annotated[
-        int | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            help="Only the runs of this cell or problem.",
-            parser=Number("--id", whole=True),
-        ),
-    ] = None
-    num_gpus: NumGpus = None
-    seq_len: SequenceLength = None
-    tokens: Tokens = None
-    study: StudyName = None
-
-
 def cost(
     *,
     runs: RunFilters,
@@ -86,12 +48,13 @@ def cost(
     terms: PowerTerms,
     year: Annotated[
         int | None,
-        typer.Option(
+        number_option(
             "--year",
+            "Prices of this year.",
             metavar="YEAR",
-            help="Prices of this year.",
             show_default="the last",
-            parser=Number("--year", whole=True, least=1),
+            whole=True,
+            least=1,
         ),
     ] = None,
     all_years: Annotated[bool, typer.Option("--all-years", help="Prices of every year.")] = False,
@@ -112,7 +75,7 @@ def cost(
     one has no price either. Runs on sequences of different lengths make separate lines. Tables show
     days, GPU-hours and dollars, 60 lines unless --top says otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import CostOptions, check_years, costs
+    from warehouse.ask.cost import check_years, costs
     from warehouse.database.connection import open_for_read
 
     check_years(price or (), year, all_years=all_years)
@@ -149,7 +112,7 @@ def energy(
     MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON
     uses base units.
     """
-    from warehouse.ask.cost import CostOptions, energies
+    from warehouse.ask.cost import energies
     from warehouse.database.connection import open_for_read
 
     options = CostOptions(**vars(runs), **vars(terms))
@@ -163,41 +126,44 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
     from warehouse.show.units import in_words
 
     is_table = output.form is Format.TABLE
-    values = {name: {row[at] for row in table.rows} for at, name in enumerate(table.columns)}
+    lines = _lines(table)
+    values = {name: {line[name] for line in lines} for name in table.columns}
     _say_notes(table, with_titles=is_table)
-    common = [name for name in table.columns if name in _COMMON]
-    same = {name: next(iter(values[name])) for name in common if len(values[name]) == 1}
-    rows = table.rows
+    same = {
+        name: next(iter(values[name]))
+        for name in table.columns
+        if name in _COMMON and len(values[name]) == 1
+    }
+    drop = {*_needless(lines, values), *same}
     if is_table:
         words = [f"{n} {in_words(n, value)}" for n, value in same.items() if value is not None]
         if words:
             say(", ".join(words))
         shown = top or DEFAULT_TOP
-        if len(rows) > shown:
-            say(f"{shown:,} of {count(len(rows), 'line')} shown; --top N shows more")
-            rows = rows[:shown]
-    if is_table:
-        rows = _without_needless_strategy(table.columns, rows)
-    drop = {*_needless(table, values), *same}
+        if len(lines) > shown:
+            say(f"{shown:,} of {count(len(lines), 'line')} shown; --top N shows more")
+            lines = lines[:shown]
+        lines = _without_needless_strategy(lines)
     with output.opened():
+        rows = [tuple(line.values()) for line in lines]
         put_for_people(table.columns, rows, output.form, drop=drop)
 
 
-def _without_needless_strategy(columns: Sequence[str], rows: Sequence[Row]) -> Sequence[Row]:
-    """Return rows whose layouts do not name the strategy if the estimator has only one."""
-    name, layout = columns.index("estimator"), columns.index("best_layout")
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        found.setdefault(row[name], set()).add(str(row[layout] or "").partition(" ")[0])
-    shared = {each for each, words in found.items() if words <= {DEFAULT_STRATEGY}}
+def _lines(table: RunTable) -> list[Line]:
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def _without_needless_strategy(lines: Sequence[Line]) -> list[Line]:
+    """Return lines whose layouts do not name the strategy if the estimator has only one."""
+    strategies: dict[str, set[str]] = {}
+    for line in lines:
+        first = str(line["best_layout"] or "").partition(" ")[0]
+        strategies.setdefault(line["estimator"], set()).add(first)
     return [
-        [
-            value.removeprefix(f"{DEFAULT_STRATEGY} ") if at == layout else value
-            for at, value in enumerate(row)
-        ]
-        if row[name] in shared
-        else row
-        for row in rows
+        {**line, "best_layout": line["best_layout"].removeprefix(f"{DEFAULT_STRATEGY} ")}
+        if strategies[line["estimator"]] <= {DEFAULT_STRATEGY}
+        else line
+        for line in lines
     ]
 
 
@@ -206,13 +172,12 @@ def _say_notes(table: RunTable, *, with_titles: bool) -> None:
     from warehouse.ask.cost import WITHOUT_TOKENS
     from warehouse.ask.terms import grids_in_words
 
-    flags = _bounds(table)
-    names = dict.fromkeys(name for name, _ in flags)
-    for name in names if with_titles else ():
+    bounds = _bounds(_lines(table))
+    for name in bounds if with_titles else ():
         say(title_line(name))
-    for name in names:
-        if (name, True) in flags:
-            which = "some" if (name, False) in flags else "all"
+    for name, flags in bounds.items():
+        if True in flags:
+            which = "some" if False in flags else "all"
             say(f"lower bounds: {which} hours, dollars and energies of {name}")
     differing = (*_vendors_that_differ(table), *_purchases_that_differ(table))
     for line in (*differing, *grids_in_words(table.grids)):
@@ -228,7 +193,7 @@ def _vendors_that_differ(table: RunTable) -> Iterable[str]:
 
     if "quote_vendors" not in table.columns:
         return
-    lines = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    lines = _lines(table)
     for name in dict.fromkeys(line["priced_as"] for line in lines):
         if words := price_vendors(line for line in lines if line["priced_as"] == name):
             yield f"{name}: {words}"
@@ -247,19 +212,19 @@ def _purchases_that_differ(table: RunTable) -> Iterable[str]:
         )
 
 
-def _bounds(table: RunTable) -> dict[tuple[str, bool], None]:
-    """Return the estimators, each with whether its figures are lower bounds, in order of rows."""
-    name, flag = (table.columns.index(column) for column in ("estimator", "is_lower_bound"))
-    return dict.fromkeys((row[name], row[flag]) for row in table.rows)
+def _bounds(lines: Sequence[Line]) -> dict[str, set[bool]]:
+    """Return for each estimator whether its figures are lower bounds, or some of them."""
+    bounds: dict[str, set[bool]] = {}
+    for line in lines:
+        bounds.setdefault(line["estimator"], set()).add(line["is_lower_bound"])
+    return bounds
 
 
-def _needless(table: RunTable, values: dict[str, set[Any]]) -> Iterable[str]:
+def _needless(lines: Sequence[Line], values: Mapping[str, set[Any]]) -> Iterable[str]:
     """Yield the columns that a table does not need."""
-    flags = _bounds(table)
-    is_mixed = any((name, not flag) in flags for name, flag in flags)
+    is_mixed = any(len(flags) > 1 for flags in _bounds(lines).values())
     yield from _NOT_SHOWN - ({"is_lower_bound"} if is_mixed else set())
     yield from (n for n in ("system_changes", "assumptions") if values[n] == {None})
-    model, shape = (table.columns.index(column) for column in ("model", "model_shape"))
-    shapes = {(row[model], row[shape]) for row in table.rows}
-    if len(shapes) == len({model for model, _ in shapes}):
+    shapes = {(line["model"], line["model_shape"]) for line in lines}
+    if len(shapes) == len(values["model"]):
         yield "model_shape"  # each model has one shape

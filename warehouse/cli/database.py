@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite, whole_option
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Overwrite
 from warehouse.cli.waiting import working
+from warehouse.options import whole_option
 from warehouse.show.formats import count
 
 

@@ -44,42 +44,24 @@ right."""
 
 _RANKS = ("rank_by_time", "rank")
 _FIGURES = ("_seconds", "_bytes", "_error")
+"""Ends of the names of results, which do not identify a row, as ranks do not."""
+
 _NAMES = ("study",)
 """Columns of long names that differ only near their ends."""
 
 
-def are_figures(columns: Sequence[str], rows: Sequence[Sequence[object]] = ()) -> list[bool]:
-    """Return for each column whether it is a result that does not identify the row.
-
-    Parameters
-    ----------
-    rows
-        The values; columns of real numbers are figures.
-    """
-    return [
-        name in _RANKS
-        or name.endswith(_FIGURES)
-        or any(isinstance(row[place], float) for row in rows)
-        for place, name in enumerate(columns)
-    ]
-
-
 @dataclass
 class Display:
-    """The user's choice of columns.
+    """The user's choice of columns, by name or heading; empty: all.
 
     Attributes
     ----------
     is_wide
         Show every column, however long the lines are.
-    columns
-        Show these alone, by name or heading; empty: all.
     ids_as_text
         Write ids and large whole numbers as texts in JSON.
-    found
-        The chosen columns that some table had.
-    known
-        The columns of all tables, in order.
+    found, known
+        The chosen columns that some table had, and the columns of all tables in order.
     """
 
     is_wide: bool = False
@@ -101,10 +83,7 @@ def displayed(
 ) -> Iterator[None]:
     """Make the tables of the block show only the columns that the user chose.
 
-    Raises
-    ------
-    UsageError
-        If no table of the block had one of them.
+    A column that no table of the block had is refused.
     """
     display = Display(is_wide, columns, ids_as_text)
     token = _DISPLAY.set(display)
@@ -156,14 +135,9 @@ def has_text_ids() -> bool:
 def chosen_places(
     columns: Sequence[str], headed: Callable[[], Sequence[str]] | None = None
 ) -> list[int] | None:
-    """Return the places of the columns that the user chose, in the user's order.
+    """Return the places of the columns that the user chose, in the user's order; None: none.
 
-    None: no column of this table was chosen.
-
-    Parameters
-    ----------
-    headed
-        Returns the headings of the columns, where they are not the names.
+    `headed` returns the headings of the columns, where they are not the names.
     """
     display = _DISPLAY.get(Display())
     if not display.columns:
@@ -187,13 +161,7 @@ def chosen_places(
 
 
 def refuse_choice(columns: Sequence[str] = ()) -> None:
-    """Raise `UsageError` if the user chose columns.
-
-    Parameters
-    ----------
-    columns
-        The choice, where no tables are displayed yet.
-    """
+    """Raise `UsageError` if the user chose columns, now or for the tables that are displayed."""
     if columns or _DISPLAY.get(Display()).columns:
         from warehouse.errors import UsageError
 
@@ -204,13 +172,7 @@ def refuse_choice(columns: Sequence[str] = ()) -> None:
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """Return the width of the terminal behind a stream; None if it is not a terminal.
-
-    Parameters
-    ----------
-    stream
-        By default stdout.
-    """
+    """Return the width of the terminal behind a stream, or stdout; None if it is not a terminal."""
     if not (stream or sys.stdout).isatty():
         return None
     from shutil import get_terminal_size
@@ -229,15 +191,10 @@ def shown_width() -> int | None:
 
 
 def fitted(text: str, width: int | None) -> str:
-    """Return lines broken between words so that they fit a terminal.
+    """Return lines broken between words so that they fit a terminal; None: nothing is broken.
 
     Further lines are indented as the words after a label. A line with a command stays whole, so
     that it can be copied.
-
-    Parameters
-    ----------
-    width
-        Characters of a line; None: nothing is broken.
     """
     if width is None or all(len(line) <= width for line in text.splitlines()):
         return text
@@ -259,14 +216,8 @@ def terminal(
 ) -> Terminal | None:
     """Return the terminal to which a table is fitted; None if nothing is cut.
 
-    Parameters
-    ----------
-    columns
-        Names of the columns.
-    headings
-        Their headings in a table for people, whose columns `HEADLINES` orders; None: the names.
-    rows
-        The values, before they are written as people read them.
+    `headings` are those of a table for people, whose columns `HEADLINES` orders. `rows` has the
+    values before they are written as people read them.
     """
     from warehouse.show.tables import Terminal
 
@@ -274,11 +225,13 @@ def terminal(
     if width is None or _DISPLAY.get(Display()).is_wide:
         return None
     has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    shown = columns if headings is None else headings
-    places = {name: place for place, name in enumerate(columns)}
-    first = [] if headings is None else [shown[places[n]] for n in HEADLINES if n in places]
+    shown = dict(zip(columns, columns if headings is None else headings, strict=False))
+    first = [] if headings is None else [shown[name] for name in HEADLINES if name in shown]
     figures = [
-        name for name, is_one in zip(shown, are_figures(columns, rows), strict=True) if is_one
+        heading
+        for at, (name, heading) in enumerate(zip(columns, headings or columns, strict=True))
+        if name in _RANKS
+        or name.endswith(_FIGURES)
+        or any(isinstance(row[at], float) for row in rows)
     ]
-    names = [shown[places[name]] for name in _NAMES if name in places]
-    return Terminal(width, has_styles, first, figures, names)
+    return Terminal(width, has_styles, first, figures, [shown[n] for n in _NAMES if n in shown])

@@ -12,14 +12,13 @@ from warehouse.cli import completion
 from warehouse.cli.common import say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
-    CatalogFile,
     Database,
     IntoDatabase,
     Mending,
-    Profile,
     Relation,
     WithInterval,
 )
+from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def evaluate(
     """
     from estimators import registry
     from warehouse.evaluate.file import evaluate_file, find_relation
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator)
     defined = every_definition(db, catalog)
@@ -120,7 +119,6 @@ def evaluate(
 
 
 def _say_report(report: BatchReport, configs: Path, out: Path) -> None:
-    """Print which rows were refused, how many were evaluated, and the speed."""
     from warehouse.errors import InputError
 
     if report.refusals:

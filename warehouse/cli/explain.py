@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Best,
-    CatalogFile,
-    EstimatorName,
-    Mending,
-    Profile,
-    ReadDatabase,
-)
+from warehouse.cli.common import put_page, say
+from warehouse.cli.options import DEFAULT_DATABASE, Best, Mending, ReadDatabase
 from warehouse.cli.output import Output
+from warehouse.options import CatalogFile, EstimatorName, Profile
 from warehouse.show.formats import Format
+from warehouse.show.page import Page, Section
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
@@ -54,8 +47,8 @@ def explain(
     The first table has the parts of the step with their formulas; they add up to the step. The
     second table has the constants with their sources, ordered by how much their range changes the
     step. Of the two ranges of the step, the first holds nine steps in ten, with independent errors
-    of different causes. The second has all constants at their fast ends, or at their slow ends.
-    Keys are the columns that `evaluate` reads.
+    of different causes. The second takes every constant at its fast (slow) end at once. KEY: any
+    input column of `evaluate`.
     """
     from warehouse.ask.explain import explain_pairs
 
@@ -68,21 +61,16 @@ def explain(
         profile=profile,
         catalog=catalog,
     )
+    if output.form is Format.CSV:
+        say("CSV has the parts of the step alone; --json has everything")
+    remarks = _headline(found)
+    if not best:
+        remarks += _default_batch(found, pairs)
+    columns = ("part", "seconds", "step_fraction", "formula", "source")
+    rows = [(part.name, part.seconds, part.share, *part.formula) for part in found.parts]
+    sections = [_parts(found), _constants(found, every=every)]
     with output.opened():
-        if output.is_json:
-            put_document(_document(found), indent=2)
-        elif output.form is Format.CSV:
-            say("CSV has the parts of the step alone; --json has everything")
-            rows = [(p.name, p.seconds, p.share, *p.formula) for p in found.parts]
-            put(("part", "seconds", "step_fraction", "formula", "source"), [rows], Format.CSV)
-        else:
-            for line in _headline(found):
-                say(line)
-            if not best and (line := _default_batch(found, pairs)):
-                say(line)
-            _put_parts(found, output.form)
-            sys.stdout.write("\n")
-            _put_constants(found, output.form, every=every)
+        put_page(Page(_document(found), columns, rows, sections, remarks, indent=2), output.form)
 
 
 def _headline(found: Explanation) -> list[str]:
@@ -114,55 +102,56 @@ def _headline(found: Explanation) -> list[str]:
     return [line for line in lines if line]
 
 
-def _default_batch(found: Explanation, pairs: Sequence[str]) -> str:
+def _default_batch(found: Explanation, pairs: Sequence[str]) -> list[str]:
     """Return a remark that the batch is a default, if no input sets it."""
     given = {pair.partition("=")[0].strip().lower() for pair in pairs}
     batch = found.shown.problem.get("global_batch_size")
     if batch is None or given & {"global_batch_size", "num_microbatches"}:
-        return ""
-    return (
+        return []
+    return [
         f"global_batch_size {batch} is the default, one microbatch a replica; "
         "`why` and `plan` have another default; global_batch_size=N sets it"
-    )
+    ]
 
 
 def _fits(found: Explanation) -> str:
     results = found.shown.results
     words = "fits" if results.get("fits_memory", True) else "does not fit"
-    room = results.get("fit_probability")
-    return words if room is None else f"{words} (room for it: {100 * float(room):.0f} %)"
+    chance = results.get("fit_probability")
+    return words if chance is None else f"{words} (room for it: {100 * float(chance):.0f} %)"
 
 
-def _put_parts(found: Explanation, form: Format) -> None:
+def _parts(found: Explanation) -> Section:
     rows = [
         (
-            p.name.removesuffix("_seconds"),
-            f"{p.seconds:.4g}",
-            f"{100 * p.share:.1f}",
-            p.formula.text,
+            part.name.removesuffix("_seconds"),
+            f"{part.seconds:.4g}",
+            f"{100 * part.share:.1f}",
+            part.formula.text,
         )
-        for p in found.parts
-        if p.seconds
+        for part in found.parts
+        if part.seconds
     ]
     rows.append(("step", f"{found.step_seconds:.4g}", "100.0", "sum of the parts"))
-    put(("part", "seconds", "%", "formula"), [rows], form)
+    return Section(columns=("part", "seconds", "%", "formula"), rows=rows, is_text=True, below=[""])
 
 
-def _put_constants(found: Explanation, form: Format, *, every: bool) -> None:
-    chosen = found.sensitivities if every else found.sensitivities[:SHOWN]
+def _constants(found: Explanation, *, every: bool) -> Section:
     rows = [
         (
-            one.name,
-            f"{one.value:.4g}",
-            _ends(one.lowest, one.highest),
-            "" if one.elasticity is None else f"{one.elasticity:+.3f}",
-            "" if one.lowest == one.highest else _ends(one.at_lowest, one.at_highest),
-            ("assumed; " if one.is_assumed else "") + one.source,
+            constant.name,
+            f"{constant.value:.4g}",
+            _ends(constant.lowest, constant.highest),
+            "" if constant.elasticity is None else f"{constant.elasticity:+.3f}",
+            ""
+            if constant.lowest == constant.highest
+            else _ends(constant.at_lowest, constant.at_highest),
+            ("assumed; " if constant.is_assumed else "") + constant.source,
         )
-        for one in chosen
+        for constant in found.sensitivities[: None if every else SHOWN]
     ]
-    header = ("constant", "value", "range", "elasticity", "step over the range", "source")
-    put(header, [rows], form)
+    columns = ("constant", "value", "range", "elasticity", "step over the range", "source")
+    return Section(columns=columns, rows=rows, is_text=True)
 
 
 def _ends(low: float | None, high: float | None) -> str:
@@ -171,11 +160,8 @@ def _ends(low: float | None, high: float | None) -> str:
 
 def _document(found: Explanation) -> dict[str, Any]:
     return {
-        "inputs": {
-            name: json_value(value)
-            for name, value in {**found.shown.problem, **found.shown.layout}.items()
-        },
-        "results": {name: json_value(value) for name, value in found.shown.results.items()},
+        "inputs": json_value({**found.shown.problem, **found.shown.layout}),
+        "results": json_value(dict(found.shown.results)),
         "step_seconds": found.step_seconds,
         "likely_step_seconds": found.likely,
         "extreme_step_seconds": found.extreme,
@@ -190,5 +176,5 @@ def _document(found: Explanation) -> dict[str, Any]:
             }
             for part in found.parts
         ],
-        "constants": [vars(one) for one in found.sensitivities],
+        "constants": [vars(constant) for constant in found.sensitivities],
     }

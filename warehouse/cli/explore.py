@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import say
-from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, whole_option
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
+from warehouse.options import whole_option
 
 NOTEBOOK = "explore.py"
 

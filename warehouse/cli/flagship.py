@@ -92,19 +92,17 @@ def flagship_lines(database: Path, *, small: bool) -> list[str]:
 
 
 def _planned(flagship: Flagship, database: Path) -> PlanAnswer:
-    from estimators import registry
     from warehouse.database.connection import open_once
-    from warehouse.plan.question import PlanOptions
+    from warehouse.options import PlanOptions
     from warehouse.plan.run import answer_plan, first_sweep
 
     options = PlanOptions(
         tokens=flagship.tokens,
-        estimator=registry.default("plan"),
         model=flagship.model,
         accelerator=ACCELERATOR,
         framework=FRAMEWORK,
-        gpus=flagship.num_gpus,
-        batch=flagship.global_batch_size,
+        num_gpus=flagship.num_gpus,
+        global_batch_size=flagship.global_batch_size,
     )
     with open_once(database):
         run, sweep = first_sweep(options, database)

@@ -9,45 +9,25 @@ import functools
 import inspect
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
+import typer
+
+from warehouse.cli import completion
+from warehouse.cli.common import say
 from warehouse.cli.options import Opened, Wait
 from warehouse.cli.output import Output
 from warehouse.database.access import access_for, accessing
+from warehouse.options import Option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from warehouse.database.access import Access
-
-
-def _refuse_overwriting(values: Mapping[str, Any]) -> None:
-    """Refuse an `--out` that is the database, or a file that another option or argument names."""
-    if values.get("out") is None:
-        return
-    from warehouse.files import refuse_overwriting
-
-    read = [value for name, value in values.items() if name not in ("out", "db")]
-    read = [value for value in read if isinstance(value, Path)]
-    read += [Path(values[name]) for name in _PATH_OR_NAME if values.get(name)]
-    refuse_overwriting(values["out"], read=read, database=values.get("db"))
-
+    from collections.abc import Callable, Iterator, Mapping
 
 _PATH_OR_NAME = ("study", "reference")
 """Arguments that are a file, or the name of something that comes with the package."""
 
-
-def _opened(hints: Mapping[str, Any]) -> Opened | None:
-    """Return how a command opens its database, by the types of its parameters."""
-    found = [mark for mark in get_args(hints.get("db"))[1:] if isinstance(mark, Opened)]
-    return found[0] if found else None
-
-
-def _access(opened: Opened | None, wait: float | None) -> Access:
-    """Return how a command line opens the database."""
-    from warehouse.cli.common import say
-
-    return access_for(wait, writes=opened is not None and opened.writes, say=say)
+_LAST = (*(field.name for field in fields(Output)), "db")
+"""Options in which every --help ends: the formats and the database."""
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
@@ -62,28 +42,16 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, tuple[type, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
-        kind = hints[name]
-        if not (isinstance(kind, type) and is_dataclass(kind)):
-            parameters.append(parameter.replace(annotation=hints[name]))
-            continue
-        groups[name] = (kind, [field.name for field in fields(kind)])
-        types = get_type_hints(kind, include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=types[field.name],
-            )
-            for field in fields(kind)
-        ]
-    opened = _opened(hints)
+        if isinstance(group := hints[name], type) and is_dataclass(group):
+            members = list(_members(group))
+            groups[name] = (group, [member.name for member in members])
+            parameters += members
+        else:
+            parameters.append(_parameter(name, parameter.default, hints[name]))
+    opened = next((mark for mark in get_args(hints.get("db")) if isinstance(mark, Opened)), None)
     if opened is not None:
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(inspect.Parameter("wait", keyword, default=None, annotation=Wait))
-    # Every --help ends in the formats and the database.
-    last = (*(field.name for field in fields(Output)), "db")
-    parameters.sort(key=lambda p: last.index(p.name) + 1 if p.name in last else 0)
+        parameters.append(_parameter("wait", None, Wait))
+    parameters.sort(key=lambda p: _LAST.index(p.name) + 1 if p.name in _LAST else 0)
     names = [parameter.name for parameter in parameters]
     if twice := {name for name in names if names.count(name) > 1}:
         raise TypeError(f"{command.__name__} has options twice: {', '.join(sorted(twice))}")
@@ -92,14 +60,56 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         _refuse_overwriting(values)
         wait = values.pop("wait", None)
-        for name, (kind, members) in groups.items():
-            values[name] = kind(**{member: values.pop(member) for member in members})
-        with accessing(_access(opened, wait)):
+        for name, (group, members) in groups.items():
+            values[name] = group(**{member: values.pop(member) for member in members})
+        writes = opened is not None and opened.writes
+        with accessing(access_for(wait, writes=writes, say=say)):
             command(**values)
 
     # typer reads these two; by `__wrapped__` it would find the command itself.
-    one_by_one = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
     vars(run).pop("__wrapped__")
-    vars(run)["__signature__"] = inspect.Signature(one_by_one)
+    vars(run)["__signature__"] = inspect.Signature(parameters)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _members(group: type) -> Iterator[inspect.Parameter]:
+    """Yield the fields of a group that are options or arguments."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        if len(get_args(hints[field.name])) > 1:
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            yield _parameter(field.name, default, hints[field.name])
+
+
+def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+    """Return a parameter as typer declares it."""
+    kind, *marks = get_args(annotation) or (annotation,)
+    for option in marks:
+        if isinstance(option, Option):
+            declared = typer.Option(
+                option.name,
+                *option.more_names,
+                metavar=option.metavar,
+                help=option.text,
+                show_default=option.show_default,
+                envvar=option.envvar,
+                parser=option.parser,
+                autocompletion=completion.BY_OPTION.get(option.name),
+                readable=False,  # typer would call a file that may not be read wrong usage
+            )
+            annotation = Annotated[kind, declared]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, keyword, default=default, annotation=annotation)
+
+
+def _refuse_overwriting(values: Mapping[str, Any]) -> None:
+    """Refuse an `--out` that is the database, or a file that another option or argument names."""
+    if values.get("out") is None:
+        return
+    from warehouse.files import refuse_overwriting
+
+    read = [value for name, value in values.items() if name not in ("out", "db")]
+    read = [value for value in read if isinstance(value, Path)]
+    read += [Path(values[name]) for name in _PATH_OR_NAME if values.get(name)]
+    refuse_overwriting(values["out"], read=read, database=values.get("db"))

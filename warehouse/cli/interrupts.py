@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Signals that ask a command to end. Windows has no SIGHUP."""
-
-_SAID = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}
+_WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "the terminal was closed"}
+"""Signals that ask a command to end, for the user. Windows has no SIGHUP."""
 
 
 @dataclass
@@ -32,7 +30,7 @@ class Received:
     @property
     def in_words(self) -> str:
         """The event, for the user."""
-        return _SAID[(self.signal or signal.SIGINT).name]
+        return _WORDS[(self.signal or signal.SIGINT).name]
 
 
 @contextmanager
@@ -45,7 +43,7 @@ def interruptible() -> Iterator[Received]:
     received = Received()
     with ExitStack() as restored:
         if threading.current_thread() is threading.main_thread():
-            for name in _NAMES:
+            for name in _WORDS:
                 if hasattr(signal, name):
                     _note(signal.Signals[name], received, restored)
         try:
@@ -62,10 +60,10 @@ def _note(number: signal.Signals, received: Received, restored: ExitStack) -> No
     if previous is signal.SIG_IGN or previous is None:  # None: a handler that Python did not set
         return
 
-    def note(found: int, frame: FrameType | None) -> None:
+    def note(_: int, frame: FrameType | None) -> None:
         received.signal = number
         if callable(previous):
-            previous(found, frame)
+            previous(number, frame)
         raise KeyboardInterrupt
 
     signal.signal(number, note)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, whole_option
-from warehouse.errors import MAX_SHOWN
+from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.cli.waiting import LogLines
+from warehouse.errors import MAX_SHOWN, CheckError, UsageError
 from warehouse.lake.jobs import EngineName, Shard, read_shard
+from warehouse.options import whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from warehouse.lake.collect import Collected
     from warehouse.show.formats import Format
     from warehouse.studies.study import Study
-
-_SECONDS_OF_LINE = 60.0
-"""Time between two lines of progress."""
 
 
 @dataclass(frozen=True)
@@ -73,66 +71,49 @@ def sweep_into_lake(
     ----------
     other_options
         Options that a lake does not take, each with whether it was given.
-
-    Raises
-    ------
-    UsageError
-        If options contradict each other.
     """
-    shard = _asked_shard(sharing, other_options)
-    if shard is None:
-        _run_all(study, sharing, db)
-    else:
-        _run_one(study, Path(str(sharing.lake)), shard)
+    shard = _chosen_shard(sharing, other_options)
+    try:
+        if shard is None:
+            _run_all(study, sharing, db)
+        else:
+            _run_one(study, Path(str(sharing.lake)), shard)
+    except KeyboardInterrupt:
+        say(f"{study.name}: stopped; written cells stay, the same command resumes")
+        raise
 
 
 def put_estimate_of_shards(
     study: Study, sharing: Sharing, form: Format, *, other_options: Mapping[str, bool]
 ) -> None:
-    """Print what the shards that the options name would evaluate; write nothing.
-
-    Raises
-    ------
-    UsageError
-        If options contradict each other.
-    """
+    """Print what the shards that the options name would evaluate; write nothing."""
     from warehouse.lake.shard import estimate_shard
     from warehouse.show.units import sweep_time_in_words
 
-    shard = _asked_shard(sharing, other_options)
-    found = estimate_shard(Path(str(sharing.lake)), study, shard or Shard(1, 1))
+    shard = _chosen_shard(sharing, other_options)
+    estimate = estimate_shard(Path(str(sharing.lake)), study, shard or Shard(1, 1))
+    size = estimate.size
     name = f"{study.name}, {'all shards' if shard is None else f'shard {shard}'}"
-    rows = f"{count(found.missing_rows, 'row')} of {count(found.size.missing_cells, 'cell')}"
-    if found.missing_rows:
-        time_ = sweep_time_in_words(found.seconds)
-        about = "about " if found.is_sampled else ""
-        say(f"{name}: {about}{rows} to evaluate and write, about {time_} of one process")
+    if size.missing_rows:
+        about = "about " if estimate.is_sampled else ""
+        rows = f"{count(size.missing_rows, 'row')} of {count(size.missing_cells, 'cell')}"
+        time = sweep_time_in_words(estimate.cost.seconds)
+        say(f"{name}: {about}{rows} to evaluate and write, about {time} of one process")
     else:
-        say(f"{name}: all {count(found.size.cells, 'cell')} are in {sharing.lake} already")
-    sizes = {
+        say(f"{name}: all {count(size.cells, 'cell')} are in {sharing.lake} already")
+    record = {
         "study": study.name,
         "shard": "" if shard is None else str(shard),
-        "cells": found.size.cells,
-        "rows": found.size.rows,
-        "missing_cells": found.size.missing_cells,
-        "missing_rows": found.missing_rows,
-        "sweep_seconds": found.seconds,
-        "is_sampled": found.is_sampled,
+        **vars(size),
+        "sweep_seconds": estimate.cost.seconds,
+        "is_sampled": estimate.is_sampled,
     }
     drop = ("sweep_seconds", "is_sampled")  # in the line above
-    put_for_people(tuple(sizes), [list(sizes.values())], form, drop=drop)
+    put_for_people(tuple(record), [list(record.values())], form, drop=drop)
 
 
-def _asked_shard(sharing: Sharing, other_options: Mapping[str, bool]) -> Shard | None:
-    """Return the shard that the options name; None: an engine runs all shards.
-
-    Raises
-    ------
-    UsageError
-        If options contradict each other.
-    """
-    from warehouse.errors import UsageError
-
+def _chosen_shard(sharing: Sharing, other_options: Mapping[str, bool]) -> Shard | None:
+    """Return the shard that the options name; None: an engine runs all shards."""
     for name, is_given in other_options.items():
         if is_given:
             raise UsageError(
@@ -164,15 +145,7 @@ def study_of_lake(study: str, sharing: Sharing) -> Study | None:
 
 
 def needs_lake(sharing: Sharing) -> None:
-    """Refuse options of a lake without one.
-
-    Raises
-    ------
-    UsageError
-        If one is given.
-    """
-    from warehouse.errors import UsageError
-
+    """Refuse options of a lake without one."""
     for name in ("shard", "engine", "shards", "engine_option"):
         if getattr(sharing, name) is not None:
             option = name.replace("_", "-")
@@ -182,12 +155,15 @@ def needs_lake(sharing: Sharing) -> None:
 def _run_one(study: Study, folder: Path, shard: Shard) -> None:
     from warehouse.lake.shard import prepare_lake, run_shard
 
+    lines = LogLines()
+
+    def on_cells(cells: int, rows: int) -> None:
+        if lines.is_due():
+            written = f"{count(cells, 'cell')}, {count(rows, 'row')} written"
+            say(f"{study.name}, shard {shard}: {written}")
+
     prepare_lake(folder, study)
-    try:
-        report = run_shard(folder, study.name, shard, _Lines(f"{study.name}, shard {shard}").add)
-    except KeyboardInterrupt:
-        say(f"{study.name}: stopped; written cells stay, the same command resumes")
-        raise
+    report = run_shard(folder, study.name, shard, on_cells)
     before = f"; {count(report.cells_before, 'cell')} were there" if report.cells_before else ""
     say(
         f"{study.name}, shard {shard}: {count(report.rows, 'row')} of"
@@ -204,18 +180,17 @@ def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
 
     assert sharing.lake is not None
     assert sharing.engine is not None
+    lines = LogLines()
+
+    def on_cells(cells: int) -> None:
+        if lines.is_due():
+            say(f"{study.name}: {count(cells, 'cell')} written")
+
     options = dict(map(_option, sharing.engine_option or []))
     prepare_lake(sharing.lake, study)
     starter = engine(sharing.engine, sharing.lake, options)
     shards = sharing.shards or usable_cores()
-    lines = _Lines(study.name)
-    try:
-        report = run_shards(
-            starter, sharing.lake, study.name, shards, on_cells=lambda cells: lines.add(cells, None)
-        )
-    except KeyboardInterrupt:
-        say(f"{study.name}: stopped; written cells stay, the same command resumes")
-        raise
+    report = run_shards(starter, sharing.lake, study.name, shards, on_cells=on_cells)
     again = f"; {count(report.restarts, 'lost shard')} started again" if report.restarts else ""
     say(
         f"{study.name}: {count(report.rows, 'row')} of {count(report.cells, 'cell')} written by"
@@ -225,28 +200,10 @@ def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
 
 
 def _option(text: str) -> tuple[str, str]:
-    from warehouse.errors import UsageError
-
     name, sign, value = text.partition("=")
     if not (name and sign):
         raise UsageError(f"`--engine-option` {text!r} must be NAME=VALUE", "partition=gpu")
     return name, value
-
-
-class _Lines:
-    """Prints the progress of a long run, a line each minute."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._said = time.monotonic()
-
-    def add(self, cells: int, rows: int | None) -> None:
-        """Print a line if the last one is a minute old."""
-        if time.monotonic() - self._said < _SECONDS_OF_LINE:
-            return
-        self._said = time.monotonic()
-        of_rows = "" if rows is None else f", {count(rows, 'row')}"
-        say(f"{self._name}: {count(cells, 'cell')}{of_rows} written")
 
 
 def collect(
@@ -266,7 +223,6 @@ def collect(
     that sees the folder, and so are damaged files of studies. All other cells are stored, and the
     exit code is 4.
     """
-    from warehouse.errors import CheckError
     from warehouse.lake.collect import collect as collect_lake
 
     report = collect_lake(db, folder)

@@ -6,24 +6,18 @@ commands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum
 from itertools import pairwise
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from warehouse.errors import UsageError, WarehouseError
+from warehouse.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from warehouse.cli.commands import Entry
-
-Reader = Callable[[Any], Any]
-"""Returns the value of a parameter; a ValueError leaves the text to typer."""
 
 
 class Program(TyperGroup):
@@ -70,16 +64,14 @@ class LazyCommand(TyperCommand):
         register(function)
         command = typer.main.get_command(alone)
         assert isinstance(command, _PlainCommand)
-        command.readers = {
-            name: reader_of(annotation) for name, annotation in function.__annotations__.items()
-        }
+        command.annotations = function.__annotations__
         return command
 
 
 class _PlainCommand(TyperCommand):
     """A command that reads usual values itself, and leaves others, faults and --help to typer."""
 
-    readers: Mapping[str, Reader]
+    annotations: Mapping[str, Any]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = [f" {word}" if _is_comment(word) else word for word in args]
@@ -91,45 +83,30 @@ class _PlainCommand(TyperCommand):
                 _refuse_two_values(given, args)
             for parameter in self.get_params(ctx):
                 if parameter.expose_value:
-                    ctx.params[parameter.name] = self._value(ctx, parameter, values)
+                    value = self._value(ctx, parameter, values, args)
+                    ctx.params[parameter.name] = value
         except ValueError:
             return super().parse_args(ctx, args)
-        except WarehouseError as error:
-            raise _with_written_name(error, given, args) from None
         return []
 
-    def _value(self, ctx: Any, parameter: Any, values: Mapping[str, Any]) -> Any:
+    def _value(
+        self, ctx: Any, parameter: Any, values: Mapping[str, Any], args: Sequence[str]
+    ) -> Any:
         value, source = parameter.consume_value(ctx, values)
         ctx.set_parameter_source(parameter.name, source)
         if ctx.resilient_parsing:
             return value
-        if parameter.required and not value:
-            raise ValueError
-        if value is not None and source.name != "DEFAULT":
-            value = self.readers[parameter.name](value)
+        if parameter.value_is_missing(value):
+            if parameter.required:
+                raise ValueError
+            value = () if parameter.multiple or parameter.nargs == -1 else None
+        elif source.name != "DEFAULT":
+            from warehouse.options import reader_of
+
+            typed = {word.partition("=")[0] for word in args}
+            name = next((name for name in parameter.opts if name in typed), parameter.opts[0])
+            value = reader_of(self.annotations[parameter.name], name)(value)
         return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
-
-
-def reader_of(annotation: Any) -> Reader:
-    """Return the function that reads what the command line has for a parameter."""
-    kind, *marks = get_args(annotation) or (annotation,)
-    if isinstance(kind, UnionType):
-        kind = next(member for member in get_args(kind) if member is not NoneType)
-    if get_origin(kind) is list:
-        read = reader_of(Annotated[get_args(kind)[0], *marks])
-        return lambda values: [read(value) for value in values]
-    if parsers := [mark.parser for mark in marks if getattr(mark, "parser", None)]:
-        return cast("Reader", parsers[0])
-    if kind is bool:
-        return _flag
-    is_choice = isinstance(kind, type) and issubclass(kind, Enum)
-    return (lambda value: kind(value.lower())) if is_choice else kind
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):  # the text of an environment variable
-        raise ValueError
-    return value
 
 
 def _refuse_two_values(given: Sequence[Any], args: Sequence[str]) -> None:
@@ -148,19 +125,6 @@ def _refuse_two_values(given: Sequence[Any], args: Sequence[str]) -> None:
             if "," in str(option.metavar):
                 hint = f"give it once, with commas: {option.opts[0]} {','.join(values)}"
             raise UsageError(f"`{option.opts[0]}` is given {times}: {', '.join(values)}", hint)
-
-
-def _with_written_name(
-    error: WarehouseError, given: Sequence[Any], args: Sequence[str]
-) -> WarehouseError:
-    """Return the error of an option under the name that the user wrote."""
-    typed = {word.partition("=")[0] for word in args}
-    for option in given:
-        first = option.opts[0]
-        written = next((name for name in option.opts if name in typed), first)
-        if error.message.startswith(f"`{first}`"):
-            error.message = f"`{written}`{error.message.removeprefix(f'`{first}`')}"
-    return error
 
 
 def _is_comment(word: str) -> bool:

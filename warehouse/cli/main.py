@@ -127,9 +127,9 @@ def _open_closed_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) < len(_STREAMS):
         pass
     os.close(number)
-    for name, place, mode in _STREAMS:
+    for name, number, mode in _STREAMS:
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(place, mode, encoding="utf-8"))
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _print_every_character() -> None:

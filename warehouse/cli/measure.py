@@ -10,24 +10,18 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    CatalogFile,
-    Database,
-    Drop,
-    EstimatorName,
-    Name,
-    Profile,
-    Replace,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
+from warehouse.options import CatalogFile, EstimatorName, Profile
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warehouse.cli.common import Table
+    from warehouse.show.values import Row
+
+    Record = Mapping[str, Any]
 
 DEFAULT_ESTIMATOR = registry.default("measure")
 
@@ -74,113 +68,93 @@ def measure(
         return
     if file is None:
         raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
-    called = file.stem if name is None else name
-    _measure(
-        db, file, called, estimator, output, replaces=replace, profile=profile, catalog=catalog
-    )
-
-
-def _measure(
-    db: Path,
-    file: Path,
-    name: str,
-    estimator: str | None,
-    output: Output,
-    *,
-    replaces: bool,
-    profile: str | None,
-    catalog: Path | None,
-) -> None:
     from warehouse.measure.compare import measure_runs
 
-    found = measure_runs(
-        *(db, file, name),
+    called = file.stem if name is None else name
+    comparison = measure_runs(
+        *(db, file, called),
         estimator=estimator,
-        replaces=replaces,
+        replaces=replace,
         profile=profile,
         catalog=catalog,
         warn=lambda text: say(f"warning: {text}"),
     )
-    runs, cells = count(found.num_runs, "run"), count(found.num_cells, "cell")
-    new = found.num_new_cells
-    say(f"{file}: {runs} stored in {db} as {name}, estimated in {cells}, {new:,} of them new")
-    for one in found.left_out:
-        say(f"not in published_accuracy: {', '.join(one.rows)}: {one.reason}")
+    runs, cells = count(comparison.num_runs, "run"), count(comparison.num_cells, "cell")
+    new = comparison.num_new_cells
+    say(f"{file}: {runs} stored in {db} as {called}, estimated in {cells}, {new:,} of them new")
+    for reason, names in comparison.left_out.items():
+        say(f"not in published_accuracy: {', '.join(names)}: {reason}")
     with output.opened():
-        _put((found.columns, found.rows), output)
+        _put(comparison.columns, comparison.rows, output)
 
 
 def _drop(db: Path, name: str) -> None:
     from warehouse.measure.store import drop_measurements
 
     with working("dropping rows and shrinking the file"):
-        found = drop_measurements(db, name)
-    report = found.study
+        runs, report = drop_measurements(db, name)
     freed = max(report.bytes_before - report.bytes_after, 0)
     say(
-        f"dropped {name}: {count(found.runs, 'run')}, with {count(report.cells, 'cell')} evaluated "
+        f"dropped {name}: {count(runs, 'run')}, with {count(report.cells, 'cell')} evaluated "
         f"for them alone, {freed / 1e6:,.1f} MB freed"
     )
 
 
-def _put(table: Table, output: Output) -> None:
-    columns, rows = table
+def _put(columns: Sequence[str], rows: Sequence[Row], output: Output) -> None:
     drop = set()
     if output.is_for_people:
-        values = {name: {row[place] for row in rows} for place, name in enumerate(columns)}
+        records = [dict(zip(columns, row, strict=True)) for row in rows]
+        values = {name: {record[name] for record in records} for name in columns}
         for name in _SAID_ONCE:
             if len(values[name]) == 1 and None not in values[name]:
                 drop.add(name)
                 say(f"{name} {values[name].pop()}")
-        drop |= {name for name, found in values.items() if found == {None}} | _SAID
+        drop |= {name for name, some in values.items() if some == {None}} | _SAID
         if "measured_memory_bytes" in drop:
             drop.add("compared_memory_bytes")  # with no measured memory
-        _say_errors(table)
-        _say_too_large(table)
+        _say_errors(records)
+        _say_too_large(records)
     put_for_people(columns, rows, output.form, drop=drop)
 
 
-def _say_errors(table: Table) -> None:
+def _say_errors(records: Sequence[Record]) -> None:
     """Print the errors of each estimator, variant and profile: mean and largest size, and bias."""
     from warehouse.measure.compare import KEY
 
-    records = [dict(zip(table[0], row, strict=True)) for row in table[1]]
-    for _, group in groupby(records, lambda one: tuple(one[name] for name in KEY)):
-        own = list(group)
-        who = _estimated_by(own[0], records)
-        for what in ("time", "memory"):
-            errors = [one[f"{what}_relative_error"] for one in own]
+    for _, group in groupby(records, lambda record: [record[name] for name in KEY]):
+        runs = list(group)
+        who = _estimated_by(runs[0], records)
+        for measure in ("time", "memory"):
+            errors = [run[f"{measure}_relative_error"] for run in runs]
             errors = [100 * error for error in errors if error is not None]
             if errors:
                 say(
-                    f"{who}: error of {what} {sum(map(abs, errors)) / len(errors):.1f} % in "
+                    f"{who}: error of {measure} {sum(map(abs, errors)) / len(errors):.1f} % in "
                     f"the mean, {max(map(abs, errors)):.1f} % at most, bias "
                     f"{sum(errors) / len(errors):+.1f} %, {count(len(errors), 'run')}"
                 )
 
 
-def _estimated_by(one: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+def _estimated_by(run: Record, records: Sequence[Record]) -> str:
     """Return the estimator of a record, with its variant and profile where other records differ."""
-    who = str(one["estimator"])
+    who = str(run["estimator"])
     if len({other["variant"] for other in records}) > 1:
-        who += f", variant {one['variant']}"
-    if one["profile"] not in (None, "default"):
-        who += f", profile {one['profile']}"
+        who += f", variant {run['variant']}"
+    if run["profile"] not in (None, "default"):
+        who += f", profile {run['profile']}"
     return who
 
 
-def _say_too_large(table: Table) -> None:
+def _say_too_large(records: Sequence[Record]) -> None:
     """Print which runs do not fit by their estimate although they ran."""
-    columns, rows = table
-    records = [dict(zip(columns, row, strict=True)) for row in rows]
-    for one in records:
-        if one["fits_memory"] is not False:
+    for run in records:
+        if run["fits_memory"] is not False:
             continue
-        excess = one["memory_bytes"] - one["hbm_bytes"]
-        who = _estimated_by(one, records)
-        sizes = f"{one['memory_bytes'] / 1e9:,.1f} of {one['hbm_bytes'] / 1e9:,.1f} GB"
+        excess = run["memory_bytes"] - run["hbm_bytes"]
+        who = _estimated_by(run, records)
+        sizes = f"{run['memory_bytes'] / 1e9:,.1f} of {run['hbm_bytes'] / 1e9:,.1f} GB"
         say(
-            f"{who}: {one['measured_row']} does not fit by its estimate, {sizes}, and yet it ran: "
+            f"{who}: {run['measured_row']} does not fit by its estimate, {sizes}, and yet it ran: "
             f"the estimate is at least {excess / 1e9:,.1f} GB too large, or the run differs from "
             "its row, such as in `activation_recompute`, `recompute_modules` or `virtual_pipeline`"
         )

@@ -10,26 +10,22 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Best,
+from warehouse.cli.options import DEFAULT_DATABASE, Best, Database, IntoDatabase, Mending
+from warehouse.cli.output import Output
+from warehouse.options import (
     CatalogFile,
-    Database,
     EstimatorName,
-    IntoDatabase,
-    Mending,
     ProblemFilters,
     given,
     text_option,
     whole_option,
 )
-from warehouse.cli.output import Output
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from estimators.contract import Catalog, Columns, Estimator, Mends, Scalar
+    from estimators.contract import Columns, Estimator, Mends, Scalar
     from warehouse.show.values import Row
 
 
@@ -37,7 +33,7 @@ DEFAULT_ESTIMATOR = registry.default("operations")
 
 
 @dataclass(frozen=True)
-class ProblemOptions(ProblemFilters):
+class OperationFilters(ProblemFilters):
     """Values of a problem: filters with --best, otherwise values of the configuration."""
 
     attention: Annotated[str | None, text_option("--attention", "NAME", "flash, unfused ...")] = (
@@ -123,27 +119,22 @@ class SourceOptions:
     best: Best = False
 
     def settings(self) -> dict[str, str]:
-        """Return the columns given as KEY=VALUE, as texts.
-
-        Raises
-        ------
-        UsageError
-            If a text has another form, or a column is given twice.
-        """
+        """Return the columns given as KEY=VALUE, as texts."""
         from warehouse.errors import UsageError
 
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for setting in (*(self.pairs or ()), *(self.setting or ())):
             name, equals, value = setting.partition("=")
-            if not (name.strip() and equals and value.strip()):
+            name = name.strip()
+            if not (name and equals and value.strip()):
                 raise UsageError(f"`{setting}` is not KEY=VALUE", "write seq_len=4096")
-            if name.strip() in found:
-                raise UsageError(f"`{name.strip()}` {value} is given twice", "give one value")
-            found[name.strip()] = value
-        return found
+            if name in texts:
+                raise UsageError(f"`{name}` {value} is given twice", "give one value")
+            texts[name] = value
+        return texts
 
 
-_FILTERS = tuple(field.name for field in fields(ProblemOptions))
+_FILTERS = tuple(field.name for field in fields(OperationFilters))
 _LAYOUT = tuple(field.name for field in fields(LayoutOptions))
 
 _SHOWN = (
@@ -158,7 +149,7 @@ _SHOWN = (
 
 def operations(
     source: SourceOptions,
-    filters: ProblemOptions,
+    filters: OperationFilters,
     layout: LayoutOptions,
     mending: Mending,
     output: Output,
@@ -178,10 +169,17 @@ def operations(
     layer and one microbatch, forward and backward: the columns of view operation_breakdown. Nothing
     is stored without --into-db.
     """
-    from warehouse.ask.operations import break_down, breakdown, operations_of, store_breakdown
+    from warehouse.ask.operations import (
+        break_down,
+        breakdown,
+        configurations_of,
+        given_configuration,
+        operations_of,
+        store_breakdown,
+    )
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)
@@ -192,8 +190,11 @@ def operations(
     known = defined.added_to(packaged_catalog())
     if source.best:
         configurations = _best(db, chosen, values, mends)
+    elif source.config:
+        configurations = configurations_of(chosen, source.config, source.row, known, mends)
     else:
-        configurations = _described(chosen, {**values, **source.settings()}, source, known, mends)
+        values |= source.settings()
+        configurations = given_configuration(chosen, values, known, mends)
     cells = break_down(chosen, configurations, mends, known)
     if into_db:
         with writing(db) as connection:
@@ -241,43 +242,24 @@ def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends)
     return configurations
 
 
-def _described(
-    estimator: Estimator,
-    values: dict[str, Any],
-    source: SourceOptions,
-    catalog: Catalog,
-    mends: Mends,
-) -> Columns:
-    """Return the configurations of --config, or the one that options describe."""
-    from warehouse.ask.operations import configurations_of, given_configuration
-
-    if source.config:
-        return configurations_of(estimator, source.config, source.row, catalog, mends)
-    return given_configuration(estimator, values, catalog, mends)
-
-
 def _put(columns: Sequence[str], rows: Sequence[Row], output: Output) -> None:
     """Print the operations of each configuration."""
-    named = [dict(zip(columns, values, strict=True)) for values in rows]
-    differing = _differing(named)
-    _say_summary(named, differing)
-    if not output.is_for_people:
-        put_for_people(columns, rows, output.form)
-        return
-    shown = (*differing, *(name for name in _SHOWN if _is_used(name, named)))
-    table: Sequence[Row] = [[row[name] for name in shown] for row in named]
-    put_for_people(shown, table, output.form)
+    records = [dict(zip(columns, row, strict=True)) for row in rows]
+    differing = _differing(records)
+    _say_summary(records, differing)
+    if output.is_for_people:
+        columns = (*differing, *(name for name in _SHOWN if _is_used(name, records)))
+        rows = [[record[name] for name in columns] for record in records]
+    put_for_people(columns, rows, output.form)
 
 
 def _differing(rows: list[dict[str, Any]]) -> list[str]:
     """Return the columns of problem and layout that differ between the configurations."""
-    names = (*_FILTERS, *_LAYOUT)
-    found = [name for name in names if len({row[name] for row in rows}) > 1]
-    kinds = {tuple(row[name] for name in found) for row in rows}
-    if len(kinds) == len({row["cell_id"] for row in rows}):
-        return found
+    names = [name for name in (*_FILTERS, *_LAYOUT) if len({row[name] for row in rows}) > 1]
+    kinds = {tuple(row[name] for name in names) for row in rows}
     # the points of a hardware sweep differ in columns that the view lacks
-    return ["problem_id", *found]
+    is_told_apart = len(kinds) == len({row["cell_id"] for row in rows})
+    return names if is_told_apart else ["problem_id", *names]
 
 
 def _is_used(name: str, rows: list[dict[str, Any]]) -> bool:
@@ -303,9 +285,9 @@ def _say_summary(rows: list[dict[str, Any]], differing: list[str]) -> None:
     say(", ".join(f"{name} {first[name]}" for name in common))
     for row in rows:
         if row["operation_rank"] == 1:
-            own = "".join(f"{name} {row[name]}, " for name in differing)
+            which = "".join(f"{name} {row[name]}, " for name in differing)
             say(
-                f"{own}step {row['step_seconds']:.4g} s, "
+                f"{which}step {row['step_seconds']:.4g} s, "
                 f"bubble {100 * row['bubble_fraction']:z.1f} %; "
                 f"most of it: {row['operation']} {100 * row['step_fraction']:.1f} %, "
                 f"waits for {row['binding_resource']}"

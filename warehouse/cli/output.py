@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.options import text_option
+from warehouse.options import text_option
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
@@ -63,16 +63,7 @@ IdsAsText = Annotated[
 
 @dataclass(frozen=True)
 class Output:
-    """Where a result goes, and in which format.
-
-    Raises
-    ------
-    UsageError
-        If `--json` contradicts `--format`, neither says the format of a file, or ids are wanted
-        as texts in another format than JSON.
-    InputError
-        If no file can be written at `--out`.
-    """
+    """Where a result goes, and in which format; options that contradict are refused."""
 
     named: FormatName = None
     out: Out = None
@@ -133,15 +124,7 @@ class Output:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Redirect what the block writes to stdout to `--out`, whole or not at all.
-
-        Raises
-        ------
-        InputError
-            If the file cannot be written.
-        UsageError
-            If no table has a column that `--columns` names.
-        """
+        """Redirect what the block writes to stdout to `--out`, whole or not at all."""
         from warehouse.cli.display import displayed, held_back
 
         columns = _names_in(self.columns)
@@ -169,13 +152,7 @@ class Output:
 
 
 def _names_in(text: str | None) -> list[str]:
-    """Return the names in the value of ``--columns``, none where it was not given.
-
-    Raises
-    ------
-    UsageError
-        If it was given and names nothing.
-    """
+    """Return the names in the value of ``--columns``, none where it was not given."""
     if text is None:
         return []
     names = [name.strip() for name in text.split(",") if name.strip()]

@@ -1,124 +1,32 @@
-"""`warehouse plan`: the best layouts of a run, its time, dollars and energy, and their error."""
+"""`warehouse plan` and `report`: the best layouts of a run, its time, dollars, energy and error."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from estimators import registry
 from warehouse.cli.common import put, put_page, say, title_line
 from warehouse.cli.display import refuse_choice
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Accelerator,
-    Carbon,
-    CatalogFile,
-    Database,
-    DryRun,
-    EstimatorName,
-    Framework,
-    GlobalBatchSize,
-    Model,
-    NumGpus,
-    NvlinkSize,
-    PowerTerms,
-    Precision,
-    Prices,
-    Profile,
-    SequenceLength,
-    Top,
-    Yes,
-    number_option,
-    text_option,
-    whole_option,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
 from warehouse.cli.output import Output
+from warehouse.cli.waiting import working
+from warehouse.errors import UsageError
+from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from warehouse.plan.question import PlanOptions, TrainingRun
+    from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
 
-DEFAULT_ESTIMATOR = registry.default("plan")
-
-DEFAULT_MAX_GPUS = 16_384
 DEFAULT_TOP = 3
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of the run itself."""
-
-    tokens: Annotated[
-        float,
-        number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0),
-    ]
-    model: Model = None
-    accelerator: Accelerator = None
-    gpus: NumGpus = None
-    batch: GlobalBatchSize = None
-    seq_len: SequenceLength = None
-    framework: Framework = None
-    precision: Precision = None
-    nvlink_size: NvlinkSize = None
-    profile: Profile = None
-    catalog: CatalogFile = None
-    headroom_gb: Annotated[
-        float,
-        number_option(
-            "--headroom-gb", "Memory that a layout must leave free.", metavar="GB", least=0
-        ),
-    ] = 0.0
-
-
-@dataclass(frozen=True)
-class LimitOptions:
-    """Limits, which replace a GPU count."""
-
-    budget_usd: Annotated[
-        float | None,
-        number_option(
-            "--budget-usd", "Limit in dollars, instead of a GPU count.", metavar="USD", above=0
-        ),
-    ] = None
-    days: Annotated[
-        float | None,
-        number_option("--days", "Limit in days, instead of a GPU count.", metavar="DAYS", above=0),
-    ] = None
-    max_mw: Annotated[
-        float | None,
-        number_option(
-            "--max-mw", "Limit in megawatts, instead of a GPU count.", metavar="MW", above=0
-        ),
-    ] = None
-    max_gpus: Annotated[
-        int,
-        whole_option("--max-gpus", "Largest GPU count to try within the limits."),
-    ] = DEFAULT_MAX_GPUS
-
-
-@dataclass(frozen=True)
-class PriceOptions:
-    """Options of the price and of the carbon."""
-
-    price: Prices = None
-    basis: Annotated[
-        str | None,
-        text_option(
-            "--basis",
-            "NAME",
-            "Published price to compare a budget with: on_demand, one_year, three_year or owned.",
-            show_default="on_demand",
-        ),
-    ] = None
-    carbon: Carbon = None
 
 
 @dataclass(frozen=True)
@@ -134,10 +42,7 @@ class ShownOptions:
 
 
 def plan(
-    run: RunOptions,
-    limits: LimitOptions,
-    terms: PowerTerms,
-    price: PriceOptions,
+    question: PlanOptions,
     shown: ShownOptions,
     output: Output,
     pairs: Annotated[
@@ -148,7 +53,7 @@ def plan(
             "num_layers=48, hbm_bytes=120e9, tensor_parallel=8.",
         ),
     ] = None,
-    estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    estimator: EstimatorName = DEFAULT_PLANNER,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Plan a run: its best layouts, days, dollars and energy.
@@ -166,10 +71,8 @@ def plan(
     accelerator is sold, and the batch follows from the tokens and the model.
     """
     from warehouse.database.connection import open_once
-    from warehouse.plan.question import PlanOptions
 
-    asked = {**vars(run), **vars(limits), **vars(terms), **vars(price)}
-    options = PlanOptions(estimator=estimator or DEFAULT_ESTIMATOR, pairs=pairs or [], **asked)
+    options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
     with open_once(db):
         _answer(options, shown, output, db)
 
@@ -195,7 +98,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         with output.opened():
             _put_steps(steps_in_words(run, sweep, top), output.form)
         return
-    answer = answer_plan(run, sweep, db, top, partial(store_and_say, is_confirmed=shown.yes))
+    answer = answer_plan(run, sweep, db, top, partial(_store, is_confirmed=shown.yes))
     with output.opened():
         put_page(plan_page(answer, top), output.form)
         if shown.show_sql and output.is_for_people:
@@ -214,7 +117,56 @@ def _put_steps(steps: Sequence[str], form: Format) -> None:
         sys.stdout.write(f"{number}. {action}\n")
 
 
-def store_and_say(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
+def report(
+    question: PlanOptions,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            readable=False,
+            help="The page, ending in .html; an existing one is replaced.",
+        ),
+    ],
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="As `warehouse plan` takes them."),
+    ] = None,
+    estimator: EstimatorName = DEFAULT_PLANNER,
+    yes: Yes = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Write a plan as one page that opens offline.
+
+    The options are those of `warehouse plan`. The page has the answer and its uncertainty, the
+    limits of the run and the constants that matter most, near-optimal layouts, the accuracy on
+    published runs, assumptions, sources, and the command and queries that made it. It needs no
+    network. Needs the extra `plots`.
+    """
+    from warehouse.database.connection import open_once
+    from warehouse.files import check_target, written_whole
+    from warehouse.plan.run import answer_plan, first_sweep
+    from warehouse.plot.draw import require_packages
+
+    require_packages()
+    if out.suffix.lower() != ".html":
+        raise UsageError(f"`--out` {out} must end in .html", "a report is one page")
+    check_target(out)
+    from warehouse.report.content import LAYOUTS
+    from warehouse.report.page import page_of
+
+    options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
+    with open_once(db):
+        run, sweep = first_sweep(options, db)
+        answer = answer_plan(run, sweep, db, LAYOUTS, partial(_store, is_confirmed=yes))
+    with working("drawing the page"):
+        page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))
+    with written_whole(out) as file:
+        file.write_text(page, encoding="utf-8")
+    say(f"{out}: {len(page.encode()) / 1e6:.1f} MB")
+
+
+def _store(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     """Print the size of a sweep, then run it and show its progress."""
     from warehouse.cli.sweep import run_with_progress, summary
     from warehouse.sweep.estimate import cost_in_words, cost_of

@@ -11,18 +11,17 @@ import typer
 
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.display import shown_width
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
+from warehouse.cli.output import Output
+from warehouse.options import (
     EstimatorName,
     ProblemFilters,
-    ReadDatabase,
     StudyName,
     Tokens,
     Variant,
     given,
     text_option,
 )
-from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
@@ -69,21 +68,17 @@ class PictureOrList(Output):
     def __post_init__(self) -> None:
         """Check nothing: a picture has other endings."""
 
-    def of_list(self) -> Output:
-        """Return the output of the list, checked."""
-        return Output(**vars(self))
-
     def refuse_formats(self) -> None:
         """Raise `UsageError` if the format of a list is given for a picture."""
-        for option, value in {
-            "--format": self.named,
-            "--json": self.as_json,
-            "--wide": self.wide,
-            "--columns": self.columns,
-        }.items():
-            if value:
-                from warehouse.errors import UsageError
+        from warehouse.errors import UsageError
 
+        for option, is_given in (
+            ("--format", self.named is not None),
+            ("--json", self.as_json),
+            ("--wide", self.wide),
+            ("--columns", self.columns),
+        ):
+            if is_given:
                 raise UsageError(
                     f"`{option}` is for the list of plots, not for a picture",
                     f"leave {option} out; the ending of --out says the kind of picture",
@@ -111,39 +106,36 @@ def plot(
     shell run it. An .html file needs no network. Plots need the extra `plots`.
     """
     from warehouse.errors import UsageError
-    from warehouse.plot.files import ENDINGS, check_ending
+    from warehouse.plot.files import ENDINGS, check_ending, save
+    from warehouse.plot.registry import plot_named
 
     out = output.out
     if name is None:
         is_picture = out is not None and out.suffix.lower() in ENDINGS
         if is_picture or show_sql or given(filters):
             raise UsageError("`NAME` is missing: which plot?", "`warehouse plot` lists them")
-        _list(output.of_list())
+        _list(Output(**vars(output)))
         return
     output.refuse_formats()
-    from warehouse.plot.registry import plot_named
-
-    found = plot_named(name)
-    if out is None and not show_sql:
-        raise UsageError(
-            f"`--out` is missing: plot {found.name} needs a file",
-            f"give --out {found.name}.svg, .png or .html, or --show-sql",
-        )
+    chosen = plot_named(name)
     if out is not None:
         check_ending(out)
+    elif not show_sql:
+        raise UsageError(
+            f"`--out` is missing: plot {chosen.name} needs a file",
+            f"give --out {chosen.name}.svg, .png or .html, or --show-sql",
+        )
     from warehouse.database.connection import open_for_read
     from warehouse.plot.draw import draw
     from warehouse.plot.theme import DARK, LIGHT
 
     with open_for_read(db) as connection:
-        drawing = draw(connection, found.name, given(filters), DARK if dark else LIGHT)
+        drawing = draw(connection, chosen.name, given(filters), DARK if dark else LIGHT)
     for column, (taken, others) in drawing.chosen.items():
         say(_choice(column, taken, others))
     if show_sql:
         sys.stdout.write(drawing.sql)
     if out is not None:
-        from warehouse.plot.files import save
-
         save(drawing.chart, out)
         say(f"{out}: {drawing.title}{_tokens(drawing)}")
 
@@ -151,7 +143,7 @@ def plot(
 def _choice(column: str, taken: Scalar, others: Sequence[Scalar]) -> str:
     """Return which value of a column is drawn, and which others are stored."""
     # a set of assumptions has commas
-    shown = [repr(each) if column == "assumptions" else str(each) for each in others[:5]]
+    shown = [repr(other) if column == "assumptions" else str(other) for other in others[:5]]
     also = f"; also stored: {', '.join(shown)}{' ...' if len(others) > 5 else ''}" if others else ""
     if column == "assumptions":
         also += "; --assumptions draws them" if others else "; nothing is stored without them"
@@ -164,8 +156,8 @@ def _tokens(drawing: Drawing) -> str:
 
     if "dataset_tokens" not in drawing.frame.columns:
         return ""
-    found = set(drawing.frame["dataset_tokens"].drop_nulls().to_list())
-    return f", for {in_words('dataset_tokens', found.pop())}" if len(found) == 1 else ""
+    tokens = set(drawing.frame["dataset_tokens"].drop_nulls().to_list())
+    return f", for {in_words('dataset_tokens', tokens.pop())}" if len(tokens) == 1 else ""
 
 
 def _list(output: Output) -> None:
@@ -174,9 +166,7 @@ def _list(output: Output) -> None:
 
     with output.opened():
         if output.form is not Format.TABLE or output.chosen:
-            rows = [
-                (each.name, each.summary, " or ".join(each.filled_by)) for each in PLOTS.values()
-            ]
+            rows = [(p.name, p.summary, " or ".join(p.filled_by)) for p in PLOTS.values()]
             put_for_people(("plot", "summary", "filled_by"), rows, output.form)
             return
         width, columns = max(map(len, PLOTS)), shown_width()
@@ -190,12 +180,7 @@ def wrapped_entry(
 ) -> list[str]:
     """Return the lines of a plot in the list. A command stays whole, so that it can be copied.
 
-    Parameters
-    ----------
-    label
-        Its name, as wide as all names.
-    columns
-        Characters of a line; None: nothing is broken.
+    The label is as wide as all names; without a number of columns, no line is broken.
     """
     from warehouse.show.formats import wrapped
 
@@ -207,7 +192,7 @@ def wrapped_entry(
     if len(filled) <= columns:
         return [*lines, filled]
     words = [
-        f"{'or' if place else 'filled by':<9} {command}" for place, command in enumerate(commands)
+        f"{'or' if index else 'filled by':<9} {command}" for index, command in enumerate(commands)
     ]
     # a long command takes the room under the names
     room = max(columns - max(map(len, words)), 2)

@@ -9,8 +9,9 @@ import typer
 
 from warehouse.cli.common import put
 from warehouse.cli.display import terminal_width
-from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, number_option
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
+from warehouse.options import number_option
 
 
 def sql(

@@ -72,7 +72,7 @@ def studies(*, small: bool) -> list[tuple[str, str | None]]:
 def _evaluate_published(db: Path) -> None:
     """Store the estimates of table `published_measurement`."""
     from estimators import registry
-    from warehouse.calibrate.references import MEASUREMENTS
+    from warehouse.calibrate import MEASUREMENTS
     from warehouse.database.catalog import load_catalog
     from warehouse.database.connection import writing
     from warehouse.measure.published import store_published

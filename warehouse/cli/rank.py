@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warehouse.cli.common import put_for_people, say, title_line
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    EstimatorName,
-    NumClusters,
-    ProblemFilters,
-    ReadDatabase,
-    StudyName,
-    Top,
-    Variant,
-    given,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, Top
 from warehouse.cli.output import Output
+from warehouse.options import EstimatorName, RankFilters, StudyName, Variant, given
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -33,8 +24,7 @@ HEADINGS = {"uses_sequence_parallel": "seq", "zero_stage": "ZeRO"}
 
 def rank(
     *,
-    problem: ProblemFilters,
-    num_clusters: NumClusters = None,
+    problem: RankFilters,
     study: StudyName = None,
     estimator: EstimatorName = None,
     variant: Variant = None,
@@ -65,14 +55,10 @@ def rank(
     from warehouse.ask.rank import ranking
     from warehouse.database.connection import open_for_read
 
-    asked = {
-        **given(problem),
-        **({} if num_clusters is None else {"num_clusters": num_clusters}),
-    }
     with open_for_read(db) as connection:
         filters, layouts = ranking(
             connection,
-            asked,
+            given(problem),
             estimator=estimator,
             variant=variant,
             top=top,

@@ -8,7 +8,7 @@ import textwrap
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,7 +21,7 @@ from warehouse.cli.output import Output
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -66,57 +66,60 @@ def schema(
         _opened(db, may_be_missing=is_default) as (connection, is_stored),
         output.opened(),
     ):
-        answer = _answer(Description(connection), name, db, is_stored=is_stored)
-        if output.form is Format.TABLE:
-            answer.put_text()
-        elif output.is_json:
-            put_document(answer.document)
-        else:
-            rows = [list(record.values()) for record in answer.records]
-            put(list(answer.records[0]), [rows], output.form)
-
-
-class _Answer(NamedTuple):
-    """The answer of a command: as a text, as one JSON object, and as rows."""
-
-    put_text: Callable[[], None]
-    document: dict[str, Any]
-    records: list[dict[str, Any]]
-
-
-def _answer(described: Description, name: str | None, db: Path, *, is_stored: bool) -> _Answer:
-    """Return the whole list, a role or layer of it, or the entry and the column called `name`."""
-    from warehouse.database.meanings import DEPRECATED, LAYERS, ROLES
-
-    database = str(db) if is_stored else None
-    asked = name.strip().lower() if name else None
-    if asked is None or (asked in {*ROLES, *LAYERS} and asked not in described.things):
-        things = [
-            t
-            for t in described.things.values()
-            if asked in (None, t.role) or (t.layer == asked and t.role != DEPRECATED)
-        ]
+        described = Description(connection)
+        things = _listed(described, name)
+        if things is None:
+            _put_found(described, name or "", db, output.form, is_stored=is_stored)
+            return
         rows = described.rows if is_stored else {}
         records = _records(things, rows)
-        return _Answer(
-            lambda: _put_things(things, rows), {"database": database, "things": records}, records
-        )
-    thing, column, uses = described.find(name or "")
+        document = {"database": str(db) if is_stored else None, "things": records}
+        _put(_list_lines(things, rows), document, records, output.form)
+
+
+def _listed(described: Description, name: str | None) -> list[Thing] | None:
+    """Return the whole list, or a role or layer of it; None if `name` is that of one entry."""
+    from warehouse.database.meanings import DEPRECATED, LAYERS, ROLES
+
+    group = name.strip().lower() if name else None
+    if group is not None and (group not in {*ROLES, *LAYERS} or group in described.things):
+        return None
+    return [
+        thing
+        for thing in described.things.values()
+        if group in (None, thing.role) or (thing.layer == group and thing.role != DEPRECATED)
+    ]
+
+
+def _put_found(
+    described: Description, name: str, db: Path, form: Format, *, is_stored: bool
+) -> None:
+    """Print the entry and the column called `name`."""
+    thing, column, uses = described.find(name)
     thing_record = _thing_record(described, thing, stored=is_stored) if thing else None
-    column_record = _column_record(name or "", column, uses) if uses else None
-    option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
-
-    def put_text() -> None:
-        if thing:
-            _put_thing(described, thing, option, stored=is_stored)
-        if uses:
-            if thing:
-                sys.stdout.write("\n")
-            _put_column(uses, column)
-
+    column_record = _column_record(name, column, uses) if uses else None
+    lines = []
+    if thing:
+        option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
+        lines += _thing_lines(described, thing, option, stored=is_stored)
+    if uses:
+        lines += [*([""] if thing else []), *_column_lines(uses, column)]
     records = thing_record["columns"] if thing_record else (column_record or {})["uses"]
+    database = str(db) if is_stored else None
     document = {"database": database, "thing": thing_record, "column": column_record}
-    return _Answer(put_text, document, records)
+    _put(lines, document, records, form)
+
+
+def _put(
+    lines: Sequence[str], document: object, records: Sequence[dict[str, Any]], form: Format
+) -> None:
+    """Print the answer: lines on a terminal, one JSON object, or rows in other formats."""
+    if form is Format.TABLE:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+    elif form is Format.JSON:
+        put_document(document)
+    else:
+        put(list(records[0]), [[list(record.values()) for record in records]], form)
 
 
 @contextmanager
@@ -137,42 +140,51 @@ def _opened(db: Path, *, may_be_missing: bool) -> Iterator[tuple[DuckDBPyConnect
 # ---- for people ----
 
 
-def _put_things(things: Sequence[Thing], rows: dict[str, int]) -> None:
+def _list_lines(things: Sequence[Thing], rows: Mapping[str, int]) -> list[str]:
     from warehouse.database.meanings import ROLES
 
-    roles = dict.fromkeys(thing.role for thing in things)
-    for number, role in enumerate(roles):
-        own = [thing for thing in things if thing.role == role]
-        sys.stdout.write(("\n" if number else "") + f"{role}: {ROLES[role]}\n")
-        has_rows = any(thing.name in rows for thing in own)
+    lines: list[str] = []
+    for role in dict.fromkeys(thing.role for thing in things):
+        of_role = [thing for thing in things if thing.role == role]
+        lines += [*([""] if lines else []), f"{role}: {ROLES[role]}"]
+        has_rows = any(thing.name in rows for thing in of_role)
         cells = []
-        for thing in own:
+        for thing in of_role:
             stored = (f"{rows[thing.name]:,}" if thing.name in rows else "",) if has_rows else ()
             cells.append((_in_short(thing), *stored, _line(thing, is_short=True)))
-        _put_list(cells, numeric={1} if has_rows else set())
+        lines += _lines(cells, numeric={1} if has_rows else set())
+    return lines
 
 
-def _put_thing(described: Description, thing: Thing, option: str, *, stored: bool) -> None:
-    _put_text(f"{_called(thing)}: {thing.kind}, {thing.role}")
-    _put_text(_line(thing), indent=2)
-    if thing.notes:
-        _put_text(thing.notes, indent=2)
+def _thing_lines(described: Description, thing: Thing, option: str, *, stored: bool) -> list[str]:
+    from warehouse.database.meanings import argument_meaning
+
+    lines = [
+        *_lines([(f"{_called(thing)}: {thing.kind}, {thing.role}",)], indent=0),
+        *_lines([(_line(thing),)]),
+        *(_lines([(thing.notes,)]) if thing.notes else []),
+    ]
     if thing.arguments:
-        _put_heading("arguments")
-        _put_list([_argument(each.name, each.default) for each in thing.arguments])
-    columns = described.columns(thing.name)
-    if columns:
-        _put_heading("columns")
-        _put_list(
-            [(each.name, _short(each.type), each.unit, _sourced(*each[3:])) for each in columns]
-        )
-    under = described.tables_under(thing.name)
-    reads = described.reads.get(thing.name, ())
+        arguments = [
+            (name, "" if default is None else f":= {default}", argument_meaning(name))
+            for name, default in thing.arguments
+        ]
+        lines += ["", "arguments", *_lines(arguments)]
+    if columns := described.columns(thing.name):
+        cells = [
+            (
+                column.name,
+                _short(column.type),
+                column.unit,
+                column.meaning + (f" ({column.source})" if column.source else ""),
+            )
+            for column in columns
+        ]
+        lines += ["", "columns", *_lines(cells)]
+    under, reads = described.tables_under(thing.name), described.reads.get(thing.name, ())
+    has_rows = stored and thing.name in described.rows
     found = [
-        (
-            "rows stored",
-            f"{described.rows[thing.name]:,}" if stored and thing.name in described.rows else "",
-        ),
+        ("rows stored", f"{described.rows[thing.name]:,}" if has_rows else ""),
         ("key", ", ".join(thing.key)),
         ("made from", thing.source),
         ("reads", ", ".join(reads)),
@@ -180,20 +192,19 @@ def _put_thing(described: Description, thing: Thing, option: str, *, stored: boo
         ("rests on", ", ".join(under) if under != reads else ""),
         ("example", f"warehouse sql{option} {_in_quotes(thing.example)}" if thing.example else ""),
     ]
-    _put_heading("")
-    _put_list([each for each in found if each[1]], indent=0)
+    return [*lines, "", *_lines([pair for pair in found if pair[1]], indent=0)]
 
 
-def _put_column(uses: Sequence[Use], column: Column | None) -> None:
+def _column_lines(uses: Sequence[Use], column: Column | None) -> list[str]:
     from warehouse.database.describe import group_of
 
     common = uses[0].type
     if column is None:
-        _put_text("column: the data dictionary has no such name")
+        lines = _lines([("column: the data dictionary has no such name",)], indent=0)
     else:
         common = common if common.startswith("STRUCT") else column.duckdb_type
         group = group_of(column.name)
-        _put_text(f"{column.name}: column" + (f", {group}" if group else ""))
+        title = f"{column.name}: column" + (f", {group}" if group else "")
         found = [
             ("meaning", column.meaning),
             ("type", _short(common)),
@@ -201,14 +212,14 @@ def _put_column(uses: Sequence[Use], column: Column | None) -> None:
             ("accepted", ", ".join(column.choices)),
             ("source", column.source),
         ]
-        _put_list([each for each in found if each[1]])
-    _put_heading("occurs in")
+        lines = [*_lines([(title,)], indent=0), *_lines([pair for pair in found if pair[1]])]
     by_role: dict[str, list[str]] = {}
     for use in uses:
         differs = use.type != common and not use.type.startswith("STRUCT")
         kind = f" ({use.type})" if differs else ""
         by_role.setdefault(use.thing.role, []).append(use.thing.name + kind)
-    _put_list([(role, ", ".join(names)) for role, names in by_role.items()])
+    occurs = [(role, ", ".join(names)) for role, names in by_role.items()]
+    return [*lines, "", "occurs in", *_lines(occurs)]
 
 
 def _called(thing: Thing) -> str:
@@ -234,16 +245,6 @@ def _line(thing: Thing, *, is_short: bool = False) -> str:
     return f"{what.rstrip('.')}: {thing.grain}" if thing.grain else what
 
 
-def _argument(name: str, default: str | None) -> tuple[str, str, str]:
-    from warehouse.database.meanings import argument_meaning
-
-    return name, "" if default is None else f":= {default}", argument_meaning(name)
-
-
-def _sourced(meaning: str, source: str) -> str:
-    return f"{meaning} ({source})" if source else meaning
-
-
 def _short(kind: str) -> str:
     """Return a DuckDB type without the fields of a struct, which may be dozens."""
     return f"{kind.partition('(')[0]}(...)" if kind.startswith("STRUCT(") else kind
@@ -253,39 +254,30 @@ def _in_quotes(query: str) -> str:
     return f'"{query}"' if not set('"$`\\') & set(query) else shlex.quote(query)
 
 
-def _put_heading(text: str) -> None:
-    sys.stdout.write(f"\n{text}\n" if text else "\n")
-
-
-def _put_text(text: str, indent: int = 0) -> None:
-    _put_list([(text,)], indent=indent)
-
-
-def _put_list(
-    cells: Sequence[Sequence[str]],
-    *,
-    numeric: frozenset[int] | set[int] = frozenset(),
-    indent: int = 2,
-) -> None:
-    """Print rows whose last cell is text; on a terminal it is wrapped, under its own beginning."""
+def _lines(
+    cells: Sequence[Sequence[str]], *, numeric: Collection[int] = (), indent: int = 2
+) -> list[str]:
+    """Return rows whose last cell is text; on a terminal it is wrapped, under its own beginning."""
     if not cells:
-        return
+        return []
     *first, _ = zip(*cells, strict=True)
     widths = [max(map(len, column)) for column in first]
     used = indent + sum(width + len(_GAP) for width in widths if width)
     whole = terminal_width()
+    lines: list[str] = []
     for *row, text in cells:
         before = " " * indent
-        for place, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
             if width:
-                before += (cell.rjust(width) if place in numeric else cell.ljust(width)) + _GAP
-        if whole is None or whole - used < _LEAST:
-            lines = [text]
-        else:
-            lines = textwrap.wrap(text, whole - used, break_on_hyphens=False) or [""]
-        for line in lines:
-            sys.stdout.write((before + line).rstrip() + "\n")
-            before = " " * used
+                before += (cell.rjust(width) if at in numeric else cell.ljust(width)) + _GAP
+        wrapped = [text]
+        if whole is not None and whole - used >= _LEAST:
+            wrapped = textwrap.wrap(text, whole - used, break_on_hyphens=False) or [""]
+        lines += [
+            (start + line).rstrip()
+            for start, line in zip([before, *[" " * used] * len(wrapped)], wrapped, strict=False)
+        ]
+    return lines
 
 
 # ---- for programs ----

@@ -7,26 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from estimators.columns import COLUMNS
 from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    CatalogFile,
-    Mending,
-    Profile,
-    ReadDatabase,
-    Relation,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase, Relation
 from warehouse.cli.output import Output
+from warehouse.errors import UsageError
+from warehouse.options import CatalogFile, Profile
+from warehouse.show.formats import Format
+from warehouse.show.units import STEP_PARTS, in_words
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
-    from estimators.contract import Catalog, Estimator, Mends, Values
+    from estimators.contract import Catalog, Estimator, Mends, Scalar, Values
     from estimators.contract import Relation as Grain
-    from warehouse.evaluate.one import Shown
+    from warehouse.evaluate.one import Evaluation
     from warehouse.show.values import Row
+
+_PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
+"""Parts of a step, shown with their share of it."""
 
 
 def show(
@@ -72,7 +74,7 @@ def show(
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.evaluate.profiles import load_profiles, with_profiles
-    from warehouse.studies.known import every_definition
+    from warehouse.studies.definitions import every_definition
 
     chosen = registry.get(estimator)
     mends = mending.mends(chosen)
@@ -80,7 +82,11 @@ def show(
     known = defined.added_to(packaged_catalog())
     known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
     if table is not None:
-        _refuse_relation(relation)
+        if relation is not None:
+            raise UsageError(
+                "`--relation` and `--table` exclude each other",
+                "leave --relation out: the table decides it",
+            )
         _put_table(chosen, table, pairs or [], mends, known, output)
         return
     grain = find_relation(chosen, relation)
@@ -91,10 +97,10 @@ def show(
     is_default = mending == Mending()
     published = _published(shown, given, known) if mends and is_default else None
     with output.opened():
-        _put_configuration(shown, published, output)
+        _put_configuration(shown, published, output.form)
 
 
-def _published(shown: Shown, given: Mapping[str, str], catalog: Catalog) -> Shown | None:
+def _published(shown: Evaluation, given: Mapping[str, str], catalog: Catalog) -> Evaluation | None:
     """Return the configuration by the published formulas; None if their rules refuse it."""
     from estimators.contract import PUBLISHED, RefusedError
     from warehouse.evaluate.one import show_configuration
@@ -105,39 +111,89 @@ def _published(shown: Shown, given: Mapping[str, str], catalog: Catalog) -> Show
         return None
 
 
-def _put_configuration(shown: Shown, published: Shown | None, output: Output) -> None:
+def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Format) -> None:
     """Print one configuration: a report, a JSON object, or a row for each column."""
-    from warehouse.show.configuration import report
-    from warehouse.show.formats import Format
-
+    if form is Format.TABLE:
+        sys.stdout.write("\n".join(_report(shown, published)) + "\n")
+        return
     inputs = {**shown.problem, **shown.layout}
-    if output.is_json:
+    if form is Format.JSON:
         document = {
             "estimator": shown.estimator.name,
             "relation": shown.relation.name,
-            "mends": [one for one in shown.estimator.mends if one in shown.mends],
+            "mends": [mend for mend in shown.estimator.mends if mend in shown.mends],
             "given": sorted(shown.given),
-            "inputs": {name: json_value(value) for name, value in inputs.items()},
-            "results": {name: json_value(value) for name, value in shown.results.items()},
+            "inputs": json_value(inputs),
+            "results": json_value(dict(shown.results)),
         }
         put_document(document, indent=2)
-    elif output.form is Format.TABLE:
-        sys.stdout.write("\n".join(report(shown, published)) + "\n")
-    else:
-        sources = {name: "given" if name in shown.given else "default" for name in inputs}
-        rows: list[Row] = [(name, value, sources[name]) for name, value in inputs.items()]
-        rows += [(name, value, "result") for name, value in shown.results.items()]
-        put(("column", "value", "source"), [rows], output.form)
+        return
+    sources = {name: "given" if name in shown.given else "default" for name in inputs}
+    rows: list[Row] = [(name, value, sources[name]) for name, value in inputs.items()]
+    rows += [(name, value, "result") for name, value in shown.results.items()]
+    put(("column", "value", "source"), [rows], form)
 
 
-def _refuse_relation(relation: str | None) -> None:
-    from warehouse.errors import UsageError
+def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]:
+    """Return the lines of the report; results that differ from the published formulas have both."""
+    lines = []
+    source = shown.estimator.reports.get(shown.relation.name)
+    if source is not None:
+        lines += [*source(shown.values), ""]
+    lines += [f"{shown.estimator.name}: {shown.estimator.title}"]
+    if shown.estimator.mends:
+        mends = [mend for mend in shown.estimator.mends if mend in shown.mends]
+        lines += [f"mends: {', '.join(mends) or 'none, as published'}"]
+    given = shown.given
+    lines += _section("Problem", shown.problem, given)
+    lines += _section("Layout", shown.layout, given)
+    lines += ["", "Results"]
+    width = max(len(name) for name in shown.results)
+    for name, value in shown.results.items():
+        words = in_words(name, value) + _share(name, shown.results)
+        before = published.results[name] if published else value
+        if _differs(value, before):
+            words += f"  (as published: {_distinct(name, value, before)})"
+        lines.append(f"  {name:{width}}  {words}")
+    return lines
 
-    if relation is not None:
-        raise UsageError(
-            "`--relation` and `--table` exclude each other",
-            "leave --relation out: the table decides it",
-        )
+
+def _section(title: str, values: Mapping[str, Scalar], given: frozenset[str]) -> list[str]:
+    present = {name: value for name, value in values.items() if value is not None}
+    if not present:
+        return []
+    width = max(len(name) for name in present)
+    marks = {name: "" if name in given else " *" for name in present}
+    rows = [
+        f"  {name:{width}}  {in_words(name, value)}{marks[name]}" for name, value in present.items()
+    ]
+    return [
+        "",
+        f"{title} (* not given: a default, or looked up)" if any(marks.values()) else title,
+        *rows,
+    ]
+
+
+def _share(name: str, results: Mapping[str, Any]) -> str:
+    step = results.get("step_seconds")
+    if name not in _PARTS or not step or results[name] is None:
+        return ""
+    return f"  {results[name] / step * 100:.1f} %"
+
+
+def _distinct(name: str, value: Any, before: Any) -> str:
+    """Return `before` in words; with all digits if fewer would make it look like `value`."""
+    words = in_words(name, before)
+    if words != in_words(name, value):
+        return words
+    unit = COLUMNS[name].unit if name in COLUMNS else ""
+    return f"{before!r} {unit}".strip()
+
+
+def _differs(value: Any, before: Any) -> bool:
+    if isinstance(value, float) and isinstance(before, float):
+        return abs(value - before) > 1e-12 * max(abs(value), abs(before))
+    return bool(value != before)
 
 
 def _put_table(

@@ -20,17 +20,10 @@ from warehouse.cli.lake import (
     study_of_lake,
     sweep_into_lake,
 )
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
-    Database,
-    DryRun,
-    Mending,
-    Profile,
-    Yes,
-    whole_option,
-)
+from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Mending, Yes
 from warehouse.cli.output import Output
-from warehouse.cli.waiting import working
+from warehouse.cli.waiting import LogLines, working
+from warehouse.options import Profile, whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -39,9 +32,8 @@ if TYPE_CHECKING:
     from warehouse.show.formats import Format
     from warehouse.studies.study import Study
     from warehouse.sweep.cells import OnChecked, StudyCells
-    from warehouse.sweep.runner import OnProgress, SweepReport
-
-_SECONDS_OF_LINE = 60.0
+    from warehouse.sweep.progress import OnProgress
+    from warehouse.sweep.runner import SweepReport
 
 
 def sweep(
@@ -108,17 +100,17 @@ def sweep(
     from warehouse.sweep.sizes import LEAST_ROWS
 
     with working("counting cells and layouts"):
-        found = estimate(loaded, db, force=force)
-    if found.missing_rows >= LEAST_ROWS:
-        say(found.in_words())
+        expected = estimate(loaded, db, force=force)
+    if expected.size.missing_rows >= LEAST_ROWS:
+        say(expected.in_words())
     if not yes:
-        found.refuse_too_large(db)
-    if found.missing_rows:
+        expected.refuse_too_large(db)
+    if expected.size.missing_rows:
         with working("copying the database"):
             copy = back_up_before_sweep(db)
         if copy is not None:
             say(f"{copy}: the database before the sweep")
-    report = run_with_progress(db, loaded, force=force, workers=workers, cells=found.cells)
+    report = run_with_progress(db, loaded, force=force, workers=workers, cells=expected.cells)
     say(summary(report))
 
 
@@ -171,17 +163,14 @@ def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
     from warehouse.sweep.estimate import estimate
 
     with working("counting cells and layouts"):
-        found = estimate(study, db, force=force)
-    say(found.in_words())
+        expected = estimate(study, db, force=force)
+    say(expected.in_words())
     sizes = {
         "study": study.name,
-        "cells": found.size.cells,
-        "rows": found.size.rows,
-        "missing_cells": found.size.missing_cells,
-        "missing_rows": found.size.missing_rows,
-        "sweep_seconds": found.seconds,
-        "stored_bytes": found.num_bytes,
-        "is_sampled": found.is_sampled,
+        **vars(expected.size),
+        "sweep_seconds": expected.cost.seconds,
+        "stored_bytes": expected.cost.num_bytes,
+        "is_sampled": expected.is_sampled,
     }
     said = ("sweep_seconds", "stored_bytes", "is_sampled")  # in the line above
     put_for_people(tuple(sizes), [list(sizes.values())], form, drop=said)
@@ -190,8 +179,7 @@ def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
 @contextmanager
 def _progress(name: str) -> Iterator[tuple[OnProgress, OnChecked]]:
     if not sys.stderr.isatty():
-        lines = _Lines(name)
-        yield lines.report, lines.report_checked
+        yield _log_lines(name)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -237,29 +225,24 @@ def _in_short(rows: int, total_rows: int, rows_per_second: float) -> str:
     return f"{done:,.1f} of {total:,.1f} M rows, {speed:.2f} M/s"
 
 
-class _Lines:
-    """Prints the progress of a long sweep to a log, a line each minute."""
+def _log_lines(name: str) -> tuple[OnProgress, OnChecked]:
+    """Return functions that print the progress of a long sweep, a line each minute."""
+    lines = LogLines()
+    first: tuple[float, int] | None = None
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._started = self._said = time.monotonic()
-        self._first_row: int | None = None
+    def on_progress(rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
+        nonlocal first
+        if first is None:  # the speed leaves out rows of an earlier run
+            first = (time.monotonic(), rows)
+        started, first_row = first
+        if rows > first_row and lines.is_due():
+            from warehouse.show.units import sweep_time_in_words
 
-    def report_checked(self, done: int, total: int) -> None:
-        """Print a line on the combinations that are checked, if the last one is a minute old."""
-        if time.monotonic() - self._said >= _SECONDS_OF_LINE:
-            self._said = time.monotonic()
-            say(f"{self._name}: {done:,} of {total:,} combinations checked")
+            left = (total_rows - rows) * (time.monotonic() - started) / (rows - first_row)
+            say(f"{name}: {rows:,} of {total_rows:,} rows, {sweep_time_in_words(left)} left")
 
-    def report(self, rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
-        """Print a line if the last one is a minute old."""
-        if self._first_row is None:
-            self._first_row, self._started = rows, time.monotonic()
-        now = time.monotonic()
-        if now - self._said < _SECONDS_OF_LINE or rows <= self._first_row:
-            return
-        from warehouse.show.units import sweep_time_in_words
+    def on_checked(done: int, total: int) -> None:
+        if lines.is_due():
+            say(f"{name}: {done:,} of {total:,} combinations checked")
 
-        self._said = now
-        left = (total_rows - rows) * (now - self._started) / (rows - self._first_row)
-        say(f"{self._name}: {rows:,} of {total_rows:,} rows, {sweep_time_in_words(left)} left")
+    return on_progress, on_checked

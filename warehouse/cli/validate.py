@@ -106,8 +106,8 @@ def refuse_damaged_facts(db: Path) -> None:
 
 def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
     """Read every value of a database; name the tables that cannot be read, and raise."""
-    from warehouse.database.deep_check import deep_check
     from warehouse.database.facts import rebuild_command
+    from warehouse.database.failures import deep_check
     from warehouse.errors import CheckError
 
     with working("reading every value"):

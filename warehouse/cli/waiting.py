@@ -15,6 +15,23 @@ INTERVAL_SECONDS = 0.1
 _TICK_SECONDS = 0.5
 
 
+SECONDS_OF_LOG_LINE = 60.0
+
+
+class LogLines:
+    """Says when a log, which is no terminal, gets the next line of progress: each minute."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Return whether the last line is a minute old; if so, the next one counts as written."""
+        is_due = time.monotonic() - self._said >= SECONDS_OF_LOG_LINE
+        if is_due:
+            self._said = time.monotonic()
+        return is_due
+
+
 class _Line:
     """The last line of the terminal, which threads write and take away."""
 
@@ -42,14 +59,8 @@ clear_line = _LINE.clear
 
 
 @contextmanager
-def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function that shows ``done`` of ``total``; None if stderr is no terminal.
-
-    Parameters
-    ----------
-    what
-        The things that are done, in the plural.
-    """
+def progress_line(things: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function that shows how many things of all are done; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -59,7 +70,7 @@ def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
         nonlocal next_at
         if (now := time.monotonic()) >= next_at:
             next_at = now + INTERVAL_SECONDS
-            _LINE.show(f"{done:,} of {total:,} {what}")
+            _LINE.show(f"{done:,} of {total:,} {things}")
 
     try:
         yield show
@@ -68,14 +79,8 @@ def progress_line(what: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show on a terminal how long a piece of work takes that has no steps to count.
-
-    Parameters
-    ----------
-    what
-        The work, such as "writing the file".
-    """
+def working(work: str) -> Iterator[None]:
+    """Show on a terminal how long work takes that has no steps to count: "writing the file"."""
     if not sys.stderr.isatty():
         yield
         return
@@ -84,7 +89,7 @@ def working(what: str) -> Iterator[None]:
     def tick() -> None:
         wait = DELAY_SECONDS
         while not done.wait(wait):
-            _LINE.show(f"{what}: {time.monotonic() - began:.0f} s")
+            _LINE.show(f"{work}: {time.monotonic() - began:.0f} s")
             wait = _TICK_SECONDS
 
     thread = threading.Thread(target=tick, daemon=True)

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from estimators import registry
-from warehouse.cli.common import (
-    put,
-    put_document,
-    put_for_people,
-    say,
-    title_line,
-)
-from warehouse.cli.display import fitted, shown_width
-from warehouse.cli.options import (
-    DEFAULT_DATABASE,
+from warehouse.cli.common import put_page, say, title_line
+from warehouse.cli.display import shown_width
+from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase
+from warehouse.cli.output import Output
+from warehouse.cli.waiting import progress_line
+from warehouse.options import (
     Accelerator,
     CatalogFile,
     EstimatorName,
     Framework,
     GlobalBatchSize,
-    Mending,
     Model,
     NumGpus,
     Precision,
     Profile,
-    ReadDatabase,
     SequenceLength,
     Tokens,
 )
-from warehouse.cli.output import Output
-from warehouse.cli.waiting import progress_line
 from warehouse.show.formats import Format, count
+from warehouse.show.page import Page, Section
 from warehouse.show.values import Figure, json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from warehouse.ask.why import Diagnosis, LayoutQuery
+    from warehouse.show.values import Row
 
 DEFAULT_ESTIMATOR = registry.default("why")
 
@@ -103,14 +94,12 @@ def why(
             catalog=catalog,
             on_evaluated=on_evaluated,
         )
+    if output.form is Format.CSV and found.shown is not None:
+        say("CSV has the parts of the step alone; --json has everything")
+    if output.is_for_people:
+        say(title_line(chosen))
     with output.opened():
-        if output.is_json:
-            put_document({"question": _query_document(query), **_document(found)})
-        elif output.form is Format.CSV:
-            _put_csv(found)
-        else:
-            say(title_line(chosen))
-            _Report(output.form).put(query, found)
+        put_page(_page(query, found), output.form)
 
 
 def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
@@ -166,156 +155,128 @@ def _rule(query: LayoutQuery) -> str:
     return f"{words}; --batch or --tokens gives another"
 
 
-class _Report:
-    """The report on a diagnosis, as text for people."""
-
-    def __init__(self, form: Format) -> None:
-        self.form = form
-
-    def put(self, query: LayoutQuery, found: Diagnosis) -> None:
-        """Print the whole report."""
-        for line in question_lines(query, found):
-            self.line(line)
-        if found.shown is None:
-            self.put_broken(found)
-        else:
-            self.put_compared(found)
-
-    def line(self, text: str) -> None:
-        """Print a line; Markdown needs an empty one after it."""
-        width = None if self.form is Format.MARKDOWN else shown_width()
-        sys.stdout.write(fitted(text, width) + ("\n\n" if self.form is Format.MARKDOWN else "\n"))
-
-    def gap(self) -> None:
-        """Print an empty line before a table."""
-        if self.form is not Format.MARKDOWN:
-            sys.stdout.write("\n")
-
-    def put_broken(self, found: Diagnosis) -> None:
-        self.line(f"excluded by {count(len(found.broken), 'rule')}")
-        if self.form is not Format.MARKDOWN and shown_width() is not None:
-            self.put_rules(found)
-            return
-        self.gap()
-        rows = [
-            (
-                each.rule,
-                f"{each.column} {each.value} {each.reason}",
-                ", ".join(f"{name} {value}" for name, value in each.values.items()),
-                each.hint,
-            )
-            for each in found.broken
-        ]
-        put(("rule", "broken", "values", "hint"), [rows], self.form)
-
-    def put_rules(self, found: Diagnosis) -> None:
-        """Print each rule in a few lines: a table of sentences is wider than terminals are."""
-        for each in found.broken:
-            self.gap()
-            self.line(each.rule)
-            self.line(f"  {each.column} {each.value} {each.reason}")
-            values = ", ".join(f"{name} {value}" for name, value in each.values.items())
-            self.line(f"  values: {values}")
-            self.line(f"  hint: {each.hint}")
-
-    def put_compared(self, found: Diagnosis) -> None:
-        from warehouse.show.units import layout_in_words, unless_rounding
-
-        assert found.shown is not None
-        seconds = float(found.shown.results["step_seconds"] or 0)
-        say(f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit")
-        if not found.is_searched:
-            say("a search leaves this layout out: another one does the same, or is as good")
-        if found.rank is None:
-            self.put_excess(found, seconds)
-        else:
-            room = f", {-found.excess_bytes / 1e9:,.1f} GB of memory are left"
-            self.line(
-                f"rank {found.rank:,} of {found.num_fitting:,}: {seconds:.4g} s"
-                + (room if found.memory else "")
-            )
-        if found.best is None:
-            self.line("no layout of this problem fits: ask for more GPUs")
-            return
-        best = float(str(found.best["step_seconds"]))
-        self.line(f"the best takes {best:.4g} s, {layout_in_words(found.best)}")
-        if unless_rounding(seconds - best, best) > 0:
-            loss = 100 * (seconds / best - 1)
-            self.line(f"it loses {seconds - best:.4g} s, {loss:.1f} % of the best")
-        self.put_parts(found, seconds, best)
-        self.put_neighbours(found, seconds)
-
-    def put_excess(self, found: Diagnosis, seconds: float) -> None:
-        self.line(f"does not fit: {found.excess_bytes / 1e9:,.1f} GB too much; {seconds:.4g} s")
-        rows = [(part.removesuffix("_bytes"), size) for part, size in found.memory]
-        if rows:
-            put_for_people(("part", "memory_bytes"), rows, self.form)
-            self.line("")
-
-    def put_parts(self, found: Diagnosis, seconds: float, best: float) -> None:
-        from warehouse.show.units import unless_rounding
-
-        rows: list[tuple[str, ...]] = [
-            (
-                part.name.removesuffix("_seconds"),
-                Figure(f"{unless_rounding(part.seconds, best):.4g}"),
-                Figure(f"{unless_rounding(part.best_seconds, best):.4g}"),
-                Figure(f"{unless_rounding(part.difference_seconds, best):+.3g}"),
-                Figure(f"{100 * unless_rounding(part.difference_seconds, best) / best:+.1f}"),
-            )
-            for part in found.parts
-        ]
-        more = unless_rounding(seconds - best, best)
-        rows.append(
-            (
-                "step",
-                Figure(f"{seconds:.4g}"),
-                Figure(f"{best:.4g}"),
-                Figure(f"{more:+.3g}"),
-                Figure(f"{100 * more / best:+.1f}"),
-            )
-        )
-        self.gap()
-        put(("part", "s", "best s", "more s", "% of the best step"), [rows], self.form)
-
-    def put_neighbours(self, found: Diagnosis, seconds: float) -> None:
-        from warehouse.show.units import layout_in_words
-
-        self.line("")
-        if not found.neighbours:
-            if found.rank == 1:
-                self.line("no layout is faster")
-            elif found.rank is None:
-                self.line("no single change makes it fit")
-            else:
-                self.line("no single change makes it faster: the way to the best takes several")
-            return
-        aim = "fit" if found.rank is None else "faster"
-        self.line(f"changes of one choice that make it {aim}")
-        rows = [
-            (
-                one.changed,
-                str(one.old),
-                str(one.new),
-                Figure(f"{one.step_seconds:.4g}"),
-                Figure(f"{100 * (one.step_seconds / seconds - 1):+.1f}"),
-                Figure(f"{one.memory_bytes / 1e9:,.1f}"),
-                layout_in_words(one.layout),
-            )
-            for one in found.neighbours[:SHOWN_NEIGHBOURS]
-        ]
-        put(("change", "from", "to", "step s", "%", "memory GB", "layout"), [rows], self.form)
-
-
-def _put_csv(found: Diagnosis) -> None:
-    """Print the parts of the step, or the broken rules, in base units."""
+def _page(query: LayoutQuery, found: Diagnosis) -> Page:
+    """Return the page of a diagnosis."""
+    document = {"question": _query_document(query), **_document(found)}
+    lines = question_lines(query, found)
     if found.shown is None:
         rules = [(each.rule, each.column, each.value, each.reason) for each in found.broken]
-        put(("rule", "column", "value", "reason"), [rules], Format.CSV)
-        return
-    say("CSV has the parts of the step alone; --json has everything")
+        return Page(document, ("rule", "column", "value", "reason"), rules, _rules(found, lines))
     parts = [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in found.parts]
-    put(("part", "seconds", "best_seconds", "difference_seconds"), [parts], Format.CSV)
+    remarks = [
+        f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit"
+    ]
+    if not found.is_searched:
+        remarks.append("a search leaves this layout out: another one does the same, or is as good")
+    columns = ("part", "seconds", "best_seconds", "difference_seconds")
+    return Page(document, columns, parts, _comparison(found, lines), remarks)
+
+
+def _rules(found: Diagnosis, lines: list[str]) -> list[Section]:
+    """Return the broken rules; a terminal has lines, as a table of sentences is wider."""
+    lines = [*lines, f"excluded by {count(len(found.broken), 'rule')}", ""]
+    rows = [
+        (
+            broken.rule,
+            f"{broken.column} {broken.value} {broken.reason}",
+            ", ".join(f"{name} {value}" for name, value in broken.values.items()),
+            broken.hint,
+        )
+        for broken in found.broken
+    ]
+    if shown_width() is None:
+        columns = ("rule", "broken", "values", "hint")
+        return [Section(columns=columns, rows=rows, lines=lines, is_text=True)]
+    for rule, words, values, hint in rows:
+        lines += [rule, f"  {words}", f"  values: {values}", f"  hint: {hint}", ""]
+    return [Section(lines=lines[:-1])]
+
+
+def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
+    """Return rank or excess, the parts of the step next to the best ones, and single changes."""
+    from warehouse.show.units import layout_in_words, unless_rounding
+
+    assert found.shown is not None
+    seconds = float(found.shown.results["step_seconds"] or 0)
+    sections = []
+    if found.rank is None:
+        lines = [
+            *lines,
+            f"does not fit: {found.excess_bytes / 1e9:,.1f} GB too much; {seconds:.4g} s",
+        ]
+        if found.memory:
+            memory = [(part.removesuffix("_bytes"), size) for part, size in found.memory]
+            sections = [Section(columns=("part", "memory_bytes"), rows=memory, lines=lines)]
+            lines = [""]
+    else:
+        spare = f", {-found.excess_bytes / 1e9:,.1f} GB of memory are left"
+        rank = f"rank {found.rank:,} of {found.num_fitting:,}: {seconds:.4g} s"
+        lines = [*lines, rank + (spare if found.memory else "")]
+    if found.best is None:
+        lines = [*lines, "no layout of this problem fits: ask for more GPUs"]
+        return [*sections, Section(lines=lines)]
+    best = float(str(found.best["step_seconds"]))
+    lines = [*lines, f"the best takes {best:.4g} s, {layout_in_words(found.best)}"]
+    if unless_rounding(seconds - best, best) > 0:
+        loss = 100 * (seconds / best - 1)
+        lines.append(f"it loses {seconds - best:.4g} s, {loss:.1f} % of the best")
+    lines.append("")
+    columns = ("part", "s", "best s", "more s", "% of the best step")
+    rows = _part_rows(found, seconds, best)
+    return [
+        *sections,
+        Section(columns=columns, rows=rows, lines=lines, is_text=True, below=[""]),
+        _changes(found, seconds),
+    ]
+
+
+def _part_rows(found: Diagnosis, seconds: float, best: float) -> list[Row]:
+    from warehouse.show.units import unless_rounding
+
+    figures = [
+        *((part.name, part.seconds, part.best_seconds) for part in found.parts),
+        ("step", seconds, best),
+    ]
+    rows: list[Row] = []
+    for name, own, other in figures:
+        more = unless_rounding(own - other, best)
+        numbers = (
+            f"{unless_rounding(own, best):.4g}",
+            f"{unless_rounding(other, best):.4g}",
+            f"{more:+.3g}",
+            f"{100 * more / best:+.1f}",
+        )
+        rows.append((name.removesuffix("_seconds"), *map(Figure, numbers)))
+    return rows
+
+
+def _changes(found: Diagnosis, seconds: float) -> Section:
+    """Return the changes of one choice that help most."""
+    from warehouse.show.units import layout_in_words
+
+    if not found.neighbours:
+        none = "no single change makes it faster: the way to the best takes several"
+        if found.rank is None:
+            none = "no single change makes it fit"
+        elif found.rank == 1:
+            none = "no layout is faster"
+        return Section(lines=[none])
+    rows = [
+        (
+            change.changed,
+            str(change.old),
+            str(change.new),
+            Figure(f"{change.step_seconds:.4g}"),
+            Figure(f"{100 * (change.step_seconds / seconds - 1):+.1f}"),
+            Figure(f"{change.memory_bytes / 1e9:,.1f}"),
+            layout_in_words(change.layout),
+        )
+        for change in found.neighbours[:SHOWN_NEIGHBOURS]
+    ]
+    columns = ("change", "from", "to", "step s", "%", "memory GB", "layout")
+    aim = "fit" if found.rank is None else "faster"
+    lines = [f"changes of one choice that make it {aim}"]
+    return Section(columns=columns, rows=rows, lines=lines, is_text=True)
 
 
 def _query_document(query: LayoutQuery) -> dict[str, Any]:
@@ -330,14 +291,15 @@ def _query_document(query: LayoutQuery) -> dict[str, Any]:
 
 def _document(found: Diagnosis) -> dict[str, Any]:
     if found.shown is None:
-        return {"is_admitted": False, "rules": [_plain(vars(each)) for each in found.broken]}
+        rules = [json_value(vars(broken)) for broken in found.broken]
+        return {"is_admitted": False, "rules": rules}
     shown = found.shown
     seconds = float(shown.results["step_seconds"] or 0)
     best = None if found.best is None else float(str(found.best["step_seconds"]))
     return {
         "is_admitted": True,
-        "inputs": _plain({**shown.problem, **shown.layout}),
-        "results": _plain(shown.results),
+        "inputs": json_value({**shown.problem, **shown.layout}),
+        "results": json_value(dict(shown.results)),
         "is_searched": found.is_searched,
         "rank": found.rank,
         "num_layouts": found.num_layouts,
@@ -345,18 +307,11 @@ def _document(found: Diagnosis) -> dict[str, Any]:
         "fits_memory": found.rank is not None,
         "excess_bytes": found.excess_bytes,
         "memory": dict(found.memory),
-        "best": None if found.best is None else _plain(found.best),
+        "best": None if found.best is None else json_value(dict(found.best)),
         "loss_seconds": None if best is None else seconds - best,
         "loss_fraction": None if best is None else seconds / best - 1,
         "parts": [
             {**vars(part), "difference_seconds": part.difference_seconds} for part in found.parts
         ],
-        "neighbours": [_plain(vars(one)) for one in found.neighbours],
-    }
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _plain(value) if isinstance(value, dict) else json_value(value)
-        for name, value in values.items()
+        "neighbours": [json_value(vars(change)) for change in found.neighbours],
     }

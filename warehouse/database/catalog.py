@@ -52,13 +52,7 @@ Aliases = dict[str, dict[str, str]]
 
 
 def load_catalog(connection: DuckDBPyConnection, *, with_measured: bool = True) -> Catalog:
-    """Return the reference tables stored in a database.
-
-    Parameters
-    ----------
-    with_measured
-        Whether to read the measured tables as well, which takes polars. Names need none.
-    """
+    """Return the reference tables stored in a database; polars reads the measured ones."""
     tables = {}
     names = reference_names(connection, measured=True)
     measured = {name: connection.table(name).pl() for name in names if with_measured}
@@ -103,7 +97,7 @@ def _keyed_tables(paths: Iterable[Path]) -> tuple[Keyed, Aliases]:
 
 
 def _loaded(path: Path) -> Columns:
-    return columns_of(read_measured(path).rows)
+    return columns_of(read_measured(path))
 
 
 def _loaded_once(path: Path) -> Columns:
@@ -125,42 +119,33 @@ def _loaded_once(path: Path) -> Columns:
 def extended(
     catalog: Catalog, models: Mapping[str, Record], systems: Mapping[str, Record]
 ) -> Catalog:
-    """Return a new catalog that has these models and systems as well.
+    """Return a new catalog that has these models and systems, by name, as well.
 
-    Parameters
-    ----------
-    models, systems
-        Name -> attributes. Missing attributes come from the row that `based_on` names, in the
-        catalog or given earlier.
-
-    Raises
-    ------
-    RefusedError
-        If a name is taken, or no row has the name in `based_on`.
+    Missing attributes come from the row that `based_on` names, in the catalog or given earlier. A
+    name that is taken or that no row has is refused.
     """
     refusals: list[Refusal] = []
     for section, table, key, given in (
         ("models", "model", "model", models),
         ("systems", _SYSTEM, _ACCELERATOR, systems),
     ):
-        for name, own in given.items():
+        for name, attributes in given.items():
             try:
-                row = {key: name, **_completed(catalog, section, table, name, own)}
+                row = {key: name, **_completed(catalog, section, table, name, attributes)}
             except RefusedError as error:
-                refusals += [
-                    replace(one, hint=f"define [{section}.{one.value}] above [{section}.{name}]")
-                    if one.column == _BASED_ON and one.value in given and one.value != name
-                    else one
-                    for one in error.refusals
-                ]
+                for refusal in error.refusals:
+                    base = refusal.value if refusal.column == _BASED_ON else None
+                    is_later = base in given and base != name
+                    hint = f"define [{section}.{base}] above [{section}.{name}]"
+                    refusals.append(replace(refusal, hint=hint) if is_later else refusal)
                 continue
             added = {table: row}
             if table == _SYSTEM:
-                base = {_BASED_ON: row[_BASED_ON]} if _BASED_ON in own else {}
-                added[OWN_SYSTEM] = {key: name, **own, **base}
+                based_on = {_BASED_ON: row[_BASED_ON]} if _BASED_ON in attributes else {}
+                added[OWN_SYSTEM] = {key: name, **attributes, **based_on}
             tables = {
-                each: {**catalog.tables.get(each, {}), name: record}
-                for each, record in added.items()
+                target: {**catalog.tables.get(target, {}), name: record}
+                for target, record in added.items()
             }
             catalog = replace(catalog, tables={**catalog.tables, **tables})
     if refusals:
@@ -170,10 +155,11 @@ def extended(
 
 def _completed(catalog: Catalog, section: str, table: str, name: str, own: Record) -> Record:
     """Return all attributes of a new row, with those of the row that it is based on."""
-    for each in _tables_of(table):
-        other = catalog.aliases.get(each, {}).get(name)
-        if other is not None or name in catalog.tables.get(each, {}):
-            reason = f"is another name of {other}" if other else f"is in the `{each}` table already"
+    for taken in _tables_of(table):
+        other = catalog.aliases.get(taken, {}).get(name)
+        if other is not None or name in catalog.tables.get(taken, {}):
+            is_there = f"is in the `{taken}` table already"
+            reason = f"is another name of {other}" if other else is_there
             hint = f'choose another name; to change some of its attributes: based_on = "{name}"'
             raise RefusedError([Refusal(section, name, reason, hint)])
     if _BASED_ON not in own:
@@ -185,11 +171,10 @@ def _completed(catalog: Catalog, section: str, table: str, name: str, own: Recor
             Refusal(_BASED_ON, r.value, f"in [{section}.{name}] {r.reason}", r.hint)
             for r in error.refusals
         ) from None
-    # The remarks are about the published row.
-    kept = {key: None if key in _REMARKS else value for key, value in base.items()}
-    key, *names = kept
-    # other spellings of the row's name are known to the catalog alone
-    return {**{name: kept[name] for name in names}, **own, _BASED_ON: kept[key]}
+    # The remarks are about the published row. The catalog alone knows other spellings of its name.
+    key, *names = base
+    inherited = {name: None if name in _REMARKS else base[name] for name in names}
+    return {**inherited, **own, _BASED_ON: base[key]}
 
 
 def _tables_of(table: str) -> tuple[str, ...]:
@@ -198,20 +183,15 @@ def _tables_of(table: str) -> tuple[str, ...]:
 
 
 def _base(catalog: Catalog, table: str, name: str) -> Record:
-    """Return the row that another one is based on.
+    """Return the row that another one is based on, or refuse a name that no table has.
 
-    A product without a row in table `system` has what table `accelerator` has of a system: no
-    vector rate, for example.
-
-    Raises
-    ------
-    RefusedError
-        If no table has the name.
+    A product without a row in table `system` has the attributes of a system that table
+    `accelerator` has: no vector rate, for example.
     """
-    found = catalog.known(table, name)
+    row = catalog.known(table, name)
     product = catalog.known(_ACCELERATOR, name) if table == _SYSTEM else None
-    if found is not None:
-        return found
+    if row is not None:
+        return row
     if product is not None:
         known: Record = {
             attribute: product.get(column) for attribute, column in PRODUCT_COLUMNS.items()
@@ -221,7 +201,7 @@ def _base(catalog: Catalog, table: str, name: str) -> Record:
         return catalog.find(table, name)
     reason = "is neither in the `system` nor in the `accelerator` table"
     near = [*catalog.nearest(_ACCELERATOR, name), *catalog.nearest(table, name)]
-    names = {one for each in _tables_of(table) for one in catalog.tables.get(each, {})}
+    names = {name for source in _tables_of(table) for name in catalog.tables.get(source, {})}
     hint = did_you_mean(list(dict.fromkeys(near))[:3]) or f"known: {', '.join(sorted(names))}"
     raise RefusedError([Refusal(_BASED_ON, name, reason, hint)])
 

@@ -1,4 +1,8 @@
-"""Connections to a warehouse database, and errors for a file that cannot be opened."""
+"""Connections to a warehouse database.
+
+A file that cannot be opened is a `DatabaseError`: it is locked, damaged, foreign, or newer than
+this package.
+"""
 
 from __future__ import annotations
 
@@ -67,14 +71,7 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
     """Return the only connection that may write to the database at `path`; use it with `with`.
 
     The file and its directory are created if they are missing. Tables, reference tables and views
-    are brought up to date.
-
-    Raises
-    ------
-    DatabaseError
-        If the file is locked, damaged, foreign or newer than this package, or cannot be made.
-    InputError
-        If a reference table or a file of sql/ is faulty.
+    are brought up to date; one with a fault is an `InputError`.
     """
     path = Path(path)
     if (shared := _SHARED.get()) is not None:
@@ -98,7 +95,7 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
 def writing(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield the only connection that may write; publish snapshots for readers if it stays open.
 
-    A snapshot has the state of the last checkpoint. It raises what `open_for_write` raises.
+    A snapshot has the state of the last checkpoint.
     """
     snapshots = Snapshots(path)
     connection = open_for_write(path)
@@ -111,14 +108,7 @@ def writing(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
-    """Return a read-only connection to the database at `path`; use it with `with`.
-
-    Raises
-    ------
-    DatabaseError
-        If there is no such file, it is locked, damaged or foreign, or another version of the
-        package made it.
-    """
+    """Return a read-only connection to a database of this version; use it with `with`."""
     path = Path(path)
     shared = _SHARED.get()
     if shared is None or shared.path != path:
@@ -187,11 +177,6 @@ def open_as_it_is(path: Path) -> duckdb.DuckDBPyConnection:
     """Return a read-only connection to a database of any version; use it with `with`.
 
     While another process writes to the file, it is one to the snapshot that this process published.
-
-    Raises
-    ------
-    DatabaseError
-        If there is no such file, or it is locked, damaged or foreign.
     """
     refuse_missing(path)
     return _connect(path, read_only=True, takes_snapshot=True)

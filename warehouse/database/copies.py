@@ -38,14 +38,6 @@ def backup(database: Path, out: Path) -> int:
     The database is not brought up to date, so that a backup can be made before that. A connection
     that stays open meanwhile keeps writers out. The copy includes the content of the log next to
     the database, and needs no log. It gets its name once it opens and its tables have as many rows.
-
-    Raises
-    ------
-    DatabaseError
-        If the database is missing, locked or damaged, the copy is not equal, or DuckDB cannot open
-        a file of that name.
-    InputError
-        If the file cannot be written.
     """
     check_target(out)
     refuse_backslash(out)
@@ -113,18 +105,9 @@ def compact(database: Path, *, done: str = "") -> None:
     """Rewrite `database` without its free blocks, if they take enough space.
 
     DuckDB reuses the blocks of dropped rows, but keeps the size of the file. The copy replaces the
-    file in one step, once each of its tables has as many rows.
-
-    Parameters
-    ----------
-    done
-        What the caller has committed, such as "study a is dropped": an error repeats it, and so
-        does a message if ^C ends the copy.
-
-    Raises
-    ------
-    DatabaseError
-        If the copy fails, for example on a full disk; the database stays as it was.
+    file in one step, once each of its tables has as many rows. If it fails, the database stays as
+    it was. `done` is what the caller has committed, such as "study a is dropped": an error repeats
+    it, and so does a message if ^C ends the copy.
     """
     target = database.resolve()  # a symbolic link stays one
     try:

@@ -19,7 +19,7 @@ from warehouse.database.in_force import (
     rows_sql,
     staging_name,
 )
-from warehouse.database.leading import FITS, MEMORY, Found, LeadingTimes
+from warehouse.database.leading import FITS, MEMORY, LeadingTimes, RowCounts
 from warehouse.database.lineage import names_in
 from warehouse.database.sql_text import IN_MAIN, listed, quoted, view_exists
 from warehouse.database.temporary import joins_as_written, registered, replaced
@@ -64,12 +64,8 @@ _BATCH_ROWS = 1_000_000
 def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) -> int:
     """Bring what follows from cells up to date; return the number of cells that changed.
 
-    Call it in the transaction that changed the cells.
-
-    Parameters
-    ----------
-    leading
-        The leading rows of the cells that were just evaluated. Those of other cells are searched.
+    Call it in the transaction that changed the cells. `leading` has the leading rows of the cells
+    that were just evaluated; those of other cells are searched.
     """
     refresh_problems(connection)
     ranks = connection.execute(_HAS_LEADING, [LEADING_ROW]).fetchall()  # some tests have no views
@@ -78,7 +74,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     if connection.execute(f"select {exist}").fetchall() == [(False,)]:
         return 0
     changed = mark(connection)
-    mark_repeated(connection, changed, leading.found if leading is not None else ())
+    mark_repeated(connection, changed, leading.counts if leading is not None else ())
     if ranks:
         with joins_as_written(connection):
             _refresh_leading(connection, changed, leading)
@@ -140,8 +136,8 @@ def _refresh_leading(
     )
     connection.execute(f"delete from {LEADING_ROW} where {of_problems}")
     staged = _staged(connection)
-    found: dict[int, Found] = {
-        cell: Found(0, 0) for cell, name, _ in changed if staging_name(name) not in staged
+    counts: dict[int, RowCounts] = {
+        cell: RowCounts() for cell, name, _ in changed if staging_name(name) not in staged
     }
     for estimator, relation in relations_named({name for _, name, _ in changed}):
         if staging_name(relation.name) not in staged:
@@ -149,22 +145,21 @@ def _refresh_leading(
         places = {cell: place for cell, name, place in changed if name == relation.name}
         if leading is not None and leading.relation == relation:
             # An earlier sibling may show some of the layouts: only the first shows all.
-            known = {cell for cell in leading.found if places.get(cell) == 1}
+            known = {cell for cell in leading.counts if places.get(cell) == 1}
             _take(connection, estimator, leading, known)
-            found |= {cell: leading.found[cell] for cell in known}
+            counts |= {cell: leading.counts[cell] for cell in known}
             places = {cell: place for cell, place in places.items() if cell not in known}
         if places:
-            found |= _search(connection, relation, places.keys())
+            counts |= _search(connection, relation, places.keys())
     connection.execute(
         f"insert into {LEADING_ROW} by name"
         f" {leading_sql(f'from {_CANDIDATE}')} order by cell_id, rank_in_cell"
     )
     connection.execute(f"drop table temp.{_CANDIDATE}")
-    _count(connection, found)
+    _store_counts(connection, counts)
 
 
 def _staged(connection: DuckDBPyConnection) -> frozenset[str]:
-    """Return the staging views whose rows are configurations."""
     query = f"select sql from duckdb_views() where {IN_MAIN} and view_name = ?"
     [(sql,)] = connection.execute(query, [CONFIGURATION_SOURCE]).fetchall()
     return names_in(sql).relations
@@ -200,7 +195,7 @@ def _take(
 
 def _search(
     connection: DuckDBPyConnection, relation: Relation, cells: Collection[int]
-) -> dict[int, Found]:
+) -> dict[int, RowCounts]:
     """Make the leading rows of stored cells candidates; return the numbers of their layouts.
 
     Rows as fast as a leading one, with as much memory, become candidates as well.
@@ -221,17 +216,16 @@ def _search(
                 " and layout.step_seconds = leading_times.step_seconds"
                 f" and coalesce(layout.{MEMORY}, 0) = leading_times.{MEMORY} where {of_cells}"
             )
-    return times.found
+    return times.counts
 
 
-def _count(connection: DuckDBPyConnection, found: Mapping[int, Found]) -> None:
-    """Store the numbers of layouts of cells."""
-    counts = {
-        "cell_id": list(found),
-        "num_layouts": [each.num_layouts for each in found.values()],
-        "num_fitting_layouts": [each.num_fitting_layouts for each in found.values()],
+def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts]) -> None:
+    columns = {
+        "cell_id": list(counts),
+        "num_layouts": [cell.num_layouts for cell in counts.values()],
+        "num_fitting_layouts": [cell.num_fitting_layouts for cell in counts.values()],
     }
-    with _registered(connection, "counted_cells", counts):
+    with _registered(connection, "counted_cells", columns):
         connection.execute(
             "update cell set num_layouts = counted_cells.num_layouts,"
             " num_fitting_layouts = counted_cells.num_fitting_layouts"

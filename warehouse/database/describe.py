@@ -22,13 +22,12 @@ from warehouse.database.lineage import all_sources, names_in, readers_of, reads_
 from warehouse.database.meanings import LAYERS, ROLES, meaning_of, role_of
 from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.stamp import reference_names
-from warehouse.database.tables import core_tables, fact_table
+from warehouse.database.tables import core_tables
 from warehouse.database.views import Argument, Macro, macros_in
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
@@ -57,10 +56,8 @@ class Thing:
     ----------
     kind
         ``table``, ``view``, ``macro`` or ``table macro``.
-    role
-        One of `warehouse.database.meanings.ROLES`, the first word of its comment.
-    layer
-        One of `warehouse.database.meanings.LAYERS`.
+    role, layer
+        Keys of `warehouse.database.meanings.ROLES` and `LAYERS`.
     what, grain
         Its content, and the meaning of one row; a scalar macro has no grain.
     key
@@ -128,32 +125,32 @@ class Description:
         self._connection = connection
         origins = _origins(connection)
         macros = {macro.name: macro for macro in _macros()}
-        found = []
+        things = []
         for name, kind, comment, parameters in connection.execute(_OBJECTS).fetchall():
             origin = origins.get(name, _Origin("own", "this database"))
             role, what, grain, key, _ = split_comment(comment or "")
             role = role or role_of(origin.layer)
             macro = macros.get(name)
-            arguments = tuple(Argument(each, None) for each in parameters or ())
+            arguments = tuple(Argument(parameter, None) for parameter in parameters or ())
             example = ""
             if macro and [argument.name for argument in macro.arguments] == parameters:
                 arguments, example = macro.arguments, macro.example
             made = (role, origin.layer, what, grain, key, origin.source, origin.notes)
-            found.append(Thing(name, kind, *made, arguments, example))
+            things.append(Thing(name, kind, *made, arguments, example))
         roles, layers = list(ROLES), list(LAYERS)
-        found.sort(key=lambda t: (roles.index(t.role), layers.index(t.layer), t.name))
-        self.things = {thing.name: thing for thing in found}
+        things.sort(key=lambda t: (roles.index(t.role), layers.index(t.layer), t.name))
+        self.things = {thing.name: thing for thing in things}
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, ...]]:
         """For each view, macro and kept table, the names that it reads."""
-        found = reads_of(self._connection)
-        for kept in views.kept_tables():
-            if kept.name in self.things:
-                names = names_in(kept.sql)
-                read = sorted((names.relations | names.functions) & self.things.keys())
-                found[kept.name] = found.get(views.FOUND + kept.name, tuple(read))
-        return found
+        reads = reads_of(self._connection)
+        for table in views.kept_tables():
+            if table.name in self.things:
+                relations, functions = names_in(table.sql)
+                names = sorted((relations | functions) & self.things.keys())
+                reads[table.name] = reads.get(views.FOUND + table.name, tuple(names))
+        return reads
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
@@ -169,8 +166,8 @@ class Description:
         """Rows of every stored table."""
         names = [thing.name for thing in self.things.values() if thing.kind == "table"]
         counts = (f"select count(*) as rows from {quoted(name)}" for name in names)
-        found = self._connection.execute(" union all ".join(counts)).fetchall() if names else []
-        return {name: rows for name, (rows,) in zip(names, found, strict=True)}
+        rows = self._connection.execute(" union all ".join(counts)).fetchall() if names else []
+        return {name: number for name, (number,) in zip(names, rows, strict=True)}
 
     def columns(self, name: str) -> list[ColumnOf]:
         """Return the columns of a table, view or table macro, in order."""
@@ -185,7 +182,7 @@ class Description:
                 f"where {IN_MAIN} and table_name = ? order by column_index"
             )
             described = self._connection.execute(query, [name]).fetchall()
-        return [_column_of(*each) for each in described]
+        return [_column_of(*column) for column in described]
 
     def _described(self, macro: Thing) -> list[tuple[str, str, str | None]]:
         """Return the columns of a table macro: no catalog has them, so a call is bound."""
@@ -221,7 +218,7 @@ class Description:
         if thing or uses:
             return thing, (meaning_of(name) if uses else None), uses
         query = f"select distinct column_name from duckdb_columns() where {IN_MAIN}"
-        columns = (found for (found,) in self._connection.execute(query).fetchall())
+        columns = (column for (column,) in self._connection.execute(query).fetchall())
         near = _near(name, [*self.things, *columns, *ROLES, *LAYERS])
         hint = f"did you mean {' or '.join(near)}?" if near else "`warehouse schema` lists them"
         raise InputError(f"`{asked}` is no table, view, macro or column", hint)
@@ -248,18 +245,17 @@ def split_comment(comment: str) -> Comment:
     if role not in ROLES:
         role, rest = "", comment
     rest, _, notes = rest.partition(views.NOTE)
-    found = _GRAIN.search(rest)
-    if not found:
+    match = _GRAIN.search(rest)
+    if not match:
         return Comment(role, rest.rstrip(), "", (), notes)
-    key = tuple(found[2].split(", ")) if found[2] else ()
-    return Comment(role, rest[: found.start()].rstrip(), f"o{found[1]}", key, notes)
+    key = tuple(match[2].split(", ")) if match[2] else ()
+    return Comment(role, rest[: match.start()].rstrip(), f"o{match[1]}", key, notes)
 
 
 def group_of(column: str) -> str:
     """Return the heading of a column in docs/columns.md, empty if it has none."""
-    return next(
-        (title for title, group in GROUPS.items() if any(each.name == column for each in group)), ""
-    )
+    titles = (title for title, group in GROUPS.items() if column in {c.name for c in group})
+    return next(titles, "")
 
 
 def _column_of(name: str, kind: str, comment: str | None) -> ColumnOf:
@@ -272,41 +268,39 @@ def _column_of(name: str, kind: str, comment: str | None) -> ColumnOf:
 def _near(name: str, known: Iterable[str]) -> list[str]:
     """Return the names that resemble `name` or contain it or a similar word."""
     names = sorted(set(known))
-    words = {word for each in names for word in each.split("_")}
+    words = {word for known_name in names for word in known_name.split("_")}
     near = {name, *get_close_matches(name, words, 1, 0.7)} if len(name) > 2 else set()
-    inside = [each for each in names if any(word in each for word in near)]
+    inside = [known_name for known_name in names if any(word in known_name for word in near)]
     return list(dict.fromkeys([*get_close_matches(name, names, _NEAR), *inside]))[:_NEAR]
 
 
 def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
     """Return layer and source of each table, view and macro that the package creates."""
     estimators = all_estimators()
-    found = {_META: _Origin("records", "warehouse/database/schema.py")}
+    origins = {_META: _Origin("records", "warehouse/database/schema.py")}
     for table in core_tables(estimators):
-        found[table.name] = _Origin("records", "warehouse/database/tables.py")
+        origins[table.name] = _Origin("records", "warehouse/database/tables.py")
     for estimator in estimators:
         for relation in estimator.relations:
-            table = fact_table(estimator, relation)
-            found[table.name] = _Origin("results", f"estimator {estimator.name}")
+            origins[relation.table] = _Origin("results", f"estimator {estimator.name}")
     measured = reference_names(connection, measured=True)
     for name in reference_names(connection):
         suffix = "parquet" if name in measured else "csv"
-        found[name] = _Origin("reference", f"db/reference/{name}.{suffix}")
+        origins[name] = _Origin("reference", f"db/reference/{name}.{suffix}")
     for view in views.packaged():
         layer = views.layer_of(view)
         if view.path is None:
-            found[view.name] = _Origin(layer, "warehouse/database/views.py")
+            origins[view.name] = _Origin(layer, "warehouse/database/views.py")
         else:
             source = f"sql/{layer}/{view.path.name}"
-            found[view.name] = _Origin(layer, source, views.notes_of(view))
+            origins[view.name] = _Origin(layer, source, views.notes_of(view))
     for macro in _macros():
-        found.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))
-    return found
+        origins.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))
+    return origins
 
 
 def _macros() -> list[Macro]:
-    files: list[Path] = [resources.sql_directory() / "macros.sql"]
-    files += sorted((resources.sql_directory() / views.FUNCTIONS).glob("*.sql"))
-    return [
-        macro for path in files if path.exists() for macro in macros_in(path.read_text("utf-8"))
-    ]
+    directory = resources.sql_directory()
+    files = [directory / views.MACROS, *sorted((directory / views.FUNCTIONS).glob("*.sql"))]
+    texts = [path.read_text("utf-8") for path in files if path.exists()]
+    return [macro for text in texts for macro in macros_in(text)]

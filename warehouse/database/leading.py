@@ -7,6 +7,7 @@ layouts read these few and no others.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,26 +37,22 @@ _POWERS = ((1, 1), (1, 4), (4, 1))
 others."""
 
 
-class Found(NamedTuple):
+class RowCounts(NamedTuple):
     """Numbers of rows of a cell: all rows, and rows that fit in memory."""
 
-    num_layouts: int
-    num_fitting_layouts: int
+    num_layouts: int = 0
+    num_fitting_layouts: int = 0
+
+    def plus(self, rows: int, fitting: int) -> RowCounts:
+        """Return the numbers with those of further rows."""
+        return RowCounts(self.num_layouts + int(rows), self.num_fitting_layouts + int(fitting))
 
 
 class Leading(NamedTuple):
-    """Leading rows of cells, as `LeadingRows` returns them.
+    """Leading rows of cells, as `LeadingRows` returns them."""
 
-    Attributes
-    ----------
-    found
-        Id of each cell -> its numbers of rows.
-    pieces
-        Columns of the rows of each cell that has some, with its id.
-    """
-
-    found: dict[int, Found]
-    pieces: list[dict[str, Array]]
+    counts: dict[int, RowCounts]
+    pieces: list[dict[str, Array]]  # columns of the rows of each cell that has some, with its id
 
 
 class LeadingRows:
@@ -63,18 +60,16 @@ class LeadingRows:
 
     Attributes
     ----------
-    relation
-        The relation of the rows.
     extra
         Results that `add` needs apart from those that are stored.
-    found
+    counts
         Id of each cell that was added -> its numbers of rows.
     """
 
     def __init__(self, relation: Relation) -> None:
         self.relation = relation
         self.extra = tuple(name for name in (MEMORY, FITS) if name in relation.outputs)
-        self.found: dict[int, Found] = {}
+        self.counts = defaultdict[int, RowCounts](RowCounts)
         self._cell: int | None = None
         self._pieces: list[dict[str, Array]] = []
         self._cells: list[dict[str, Array]] = []
@@ -86,7 +81,7 @@ class LeadingRows:
             self._cell = cell.id
         step, memory = columns["step_seconds"], columns.get(MEMORY)
         place = np.flatnonzero(columns[FITS]) if FITS in columns else np.arange(len(step))
-        self.found[cell.id] = _more(self.found.get(cell.id), len(step), len(place))
+        self.counts[cell.id] = self.counts[cell.id].plus(len(step), len(place))
         if len(place):
             place = place[leading(step[place], None if memory is None else memory[place])]
             self._pieces.append(
@@ -100,12 +95,12 @@ class LeadingRows:
     def taken(self) -> Leading:
         """Return the state for `merge` of another object."""
         self._end_cell()
-        return Leading(self.found, self._cells)
+        return Leading(self.counts, self._cells)
 
     def merge(self, leading: Leading) -> None:
         """Take the leading rows of the next cells, or of the next rows of the last cell."""
-        for cell, found in leading.found.items():
-            self.found[cell] = _more(self.found.get(cell), *found)
+        for cell, counts in leading.counts.items():
+            self.counts[cell] = self.counts[cell].plus(*counts)
         for piece in leading.pieces:
             cell = int(piece["cell_id"][0])
             if cell != self._cell:
@@ -131,17 +126,11 @@ class LeadingRows:
 
 
 class LeadingTimes:
-    """Step times and memory of the leading rows of cells whose rows come in any order.
-
-    Attributes
-    ----------
-    found
-        Id of each cell -> its numbers of rows.
-    """
+    """Step times and memory of the leading rows of cells whose rows come in any order."""
 
     def __init__(self, cells: Collection[int]) -> None:
-        self.found = dict.fromkeys(cells, Found(0, 0))
-        self._kept: dict[int, list[tuple[Array, Array]]] = {}
+        self.counts = dict.fromkeys(cells, RowCounts())
+        self._pieces: defaultdict[int, list[tuple[Array, Array]]] = defaultdict(list)
 
     def add(self, cells: Array, step_seconds: Array, memory_bytes: Array, fits: Array) -> None:
         """Take rows: the id of their cell, time, memory, and whether they fit.
@@ -152,16 +141,16 @@ class LeadingTimes:
         for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
             cell = int(cells[start])
             place = start + np.flatnonzero(fits[start:end])
-            self.found[cell] = _more(self.found.get(cell), end - start, len(place))
+            before = self.counts.get(cell, RowCounts())
+            self.counts[cell] = before.plus(end - start, len(place))
             if len(place):
                 place = place[_leading_places(step_seconds[place], memory_bytes[place])]
-                kept = self._kept.setdefault(cell, [])
-                kept.append((step_seconds[place], memory_bytes[place]))
+                self._pieces[cell].append((step_seconds[place], memory_bytes[place]))
 
     def columns(self) -> dict[str, Array]:
         """Return ``cell_id``, ``step_seconds`` and ``memory_bytes`` of each leading row."""
         cells, times, memories = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], [np.zeros(0)]
-        for cell, pieces in self._kept.items():
+        for cell, pieces in self._pieces.items():
             step, memory = (np.concatenate(part) for part in zip(*pieces, strict=True))
             place = _leading_places(step, memory)
             times.append(step[place])
@@ -174,11 +163,6 @@ class LeadingTimes:
         }
 
 
-def _more(before: Found | None, rows: int, fitting: int) -> Found:
-    before = before or Found(0, 0)
-    return Found(before.num_layouts + int(rows), before.num_fitting_layouts + fitting)
-
-
 def _stacked(parts: list[dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -186,16 +170,8 @@ def _stacked(parts: list[dict[str, Array]], names: tuple[str, ...]) -> dict[str,
 def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     """Return the places of the leading rows among rows that fit in memory, in order.
 
-    Parameters
-    ----------
-    step_seconds, memory_bytes
-        Time and memory of each row [seconds, bytes]. Without memory only times lead.
-
-    Returns
-    -------
-    array of int
-        The `TOP` fastest rows with all that are as fast as the last of them. With memory also those
-        within `NEAR_RATIO` of the fastest, and the `front`.
+    These are the `TOP` fastest rows with all that are as fast as the last of them. With memory also
+    those within `NEAR_RATIO` of the fastest, and the `front`. Units are seconds and bytes.
     """
     if len(step_seconds) <= TOP:
         return np.arange(len(step_seconds))
@@ -206,10 +182,10 @@ def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     near = 0.0 if memory_bytes is None else float(step_seconds.min()) * NEAR_RATIO
     place = np.flatnonzero(step_seconds <= max(_bound(step_seconds), near))
     fastest = step_seconds[place]
-    found: Array = place[fastest <= max(np.partition(fastest, TOP - 1)[TOP - 1], near)]
+    places: Array = place[fastest <= max(np.partition(fastest, TOP - 1)[TOP - 1], near)]
     if memory_bytes is not None:
-        found = distinct(np.concatenate((found, front(step_seconds, memory_bytes))))
-    return found
+        places = distinct(np.concatenate((places, front(step_seconds, memory_bytes))))
+    return places
 
 
 def _leading_places(step_seconds: Array, memory_bytes: Array) -> Array:
@@ -245,8 +221,8 @@ def front(step_seconds: Array, memory_bytes: Array) -> Array:
     is_best = np.ones(len(place), dtype=bool)
     is_best[1:] = memory[1:] < np.minimum.accumulate(memory)[:-1]
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(place)), 0))
-    found: Array = np.sort(place[is_best[first]])
-    return found
+    places: Array = np.sort(place[is_best[first]])
+    return places
 
 
 def _power(values: Array, power: int) -> Array:

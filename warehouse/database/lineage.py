@@ -6,6 +6,7 @@ DuckDB's own parser finds the names, so that quoted texts and names of subquerie
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,29 +56,28 @@ class Names(NamedTuple):
 def reads_of(connection: DuckDBPyConnection) -> dict[str, tuple[str, ...]]:
     """Return for each view and macro of a database the tables, views and macros that it names."""
     known = {name for (name,) in connection.execute(_NAMES).fetchall()}
-    found: dict[str, set[str]] = {}
+    reads = defaultdict[str, set[str]](set)
     for name, text in connection.execute(_TEXTS).fetchall():
         relations, functions = names_in(text)
-        found.setdefault(name, set()).update((relations | functions) & known)
-    return {name: tuple(sorted(names - {name})) for name, names in found.items()}
+        reads[name] |= (relations | functions) & known
+    return {name: tuple(sorted(names - {name})) for name, names in reads.items()}
 
 
 def tokens(text: str) -> list[Token]:
     """Return the tokens of SQL, without its comments, as DuckDB finds them."""
     content = text.encode()
     is_ascii = len(content) == len(text)
-    found = duckdb.tokenize(text)
-    ends = [start for start, _ in found[1:]] + [len(content)]
-    result, depth = [], 0
-    for (start, kind), end in zip(found, ends, strict=True):
+    starts = duckdb.tokenize(text)
+    ends = [start for start, _ in starts[1:]] + [len(content)]
+    words, depth = [], 0
+    for (start, kind), end in zip(starts, ends, strict=True):
         if kind == duckdb.token_type.comment:
             continue
         word = content[start:end].decode().strip()
         depth -= word == ")"
-        place = start if is_ascii else len(content[:start].decode())
-        result.append(Token(word, place, depth))
+        words.append(Token(word, start if is_ascii else len(content[:start].decode()), depth))
         depth += word == "("
-    return result
+    return words
 
 
 def body_of(statement: str) -> str:
@@ -85,12 +85,12 @@ def body_of(statement: str) -> str:
     words = tokens(statement)
     if not words or not words[0].is_word("create"):
         return statement
-    places = (n for n, token in enumerate(words) if token.depth == 0 and token.is_word("as"))
-    place = next(places, None)
-    if place is None:
-        return statement
-    place += 2 if words[place + 1 : place + 2] and words[place + 1].is_word("table") else 1
-    return statement[words[place].start :] if place < len(words) else ""
+    for index, word in enumerate(words):
+        if word.depth == 0 and word.is_word("as"):
+            rest = words[index + 1 :]
+            rest = rest[1:] if rest and rest[0].is_word("table") else rest
+            return statement[rest[0].start :] if rest else ""
+    return statement
 
 
 @lru_cache(maxsize=1024)
@@ -110,8 +110,8 @@ def parsed(query: str) -> dict[str, Any]:
     with _parser().cursor() as cursor:
         text = query.rstrip().rstrip(";")
         ((tree,),) = cursor.execute("select json_serialize_sql(?)", [text]).fetchall()
-    found: dict[str, Any] = json.loads(tree)
-    return found
+    document: dict[str, Any] = json.loads(tree)
+    return document
 
 
 @cache
@@ -124,8 +124,8 @@ def _collect(
 ) -> None:
     """Add the names under `node`, without the names of `subqueries` that are visible there."""
     if isinstance(node, list):
-        for each in node:
-            _collect(each, subqueries, relations, functions)
+        for inner in node:
+            _collect(inner, subqueries, relations, functions)
     if not isinstance(node, dict):
         return
     match node.get("type"):
@@ -148,11 +148,11 @@ def _collect(
 
 def readers_of(reads: Reads) -> dict[str, tuple[str, ...]]:
     """Return for each name the views and macros that read it."""
-    found: dict[str, list[str]] = {}
+    readers = defaultdict[str, list[str]](list)
     for reader in sorted(reads):
         for name in reads[reader]:
-            found.setdefault(name, []).append(reader)
-    return {name: tuple(readers) for name, readers in found.items()}
+            readers[name].append(reader)
+    return {name: tuple(names) for name, names in readers.items()}
 
 
 def all_sources(reads: Reads, name: str) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def without(reads: Reads, hidden: Collection[str]) -> dict[str, tuple[str, ...]]
 
 
 def _seen_through(reads: Reads, names: Iterable[str], hidden: Collection[str]) -> set[str]:
-    found: set[str] = set()
+    seen: set[str] = set()
     for name in names:
-        found |= _seen_through(reads, reads.get(name, ()), hidden) if name in hidden else {name}
-    return found
+        seen |= _seen_through(reads, reads.get(name, ()), hidden) if name in hidden else {name}
+    return seen

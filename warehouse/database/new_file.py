@@ -131,13 +131,7 @@ def _create(path: Path) -> Contents | None:
 
 
 def in_memory() -> DuckDBPyConnection:
-    """Return a new database in memory; use it with `with`.
-
-    Raises
-    ------
-    InputError
-        If a reference table or a file of sql/ is faulty.
-    """
+    """Return a new database in memory; use it with `with`."""
     import duckdb
 
     template = _template()

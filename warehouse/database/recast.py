@@ -71,7 +71,11 @@ PARQUET: Sequence[Mapping[str, str]] = [
 
 
 def recast(
-    statement: str, columns: Sequence[str], types: Sequence[Any], instead: Mapping[str, str]
+    statement: str,
+    columns: Sequence[str],
+    types: Sequence[Any],
+    casts: Sequence[Mapping[str, str]],
+    holds: Callable[[str], bool] = lambda _: True,
 ) -> tuple[str, dict[str, str]]:
     """Return a query with other types of columns, and the types of those that it changes.
 
@@ -79,59 +83,40 @@ def recast(
     ----------
     types
         Types of the columns, as DuckDB gives them.
-    instead
+    casts
         Name of a type, as DuckDB's ``id``, -> the type to take in its place, also in lists and
-        structs.
-    """
-    changed, terms = _terms(columns, types, instead)
-    if not changed:
-        return statement, {}
-    return f"select {', '.join(terms)} from query({literal(statement)})", changed
-
-
-def recast_each(
-    statement: str,
-    columns: Sequence[str],
-    types: Sequence[Any],
-    casts: Sequence[Mapping[str, str]],
-    holds: Callable[[str], bool],
-) -> tuple[str, dict[str, str]]:
-    """Return what `recast` does, with the first of some mappings that holds each column's values.
-
-    Parameters
-    ----------
+        structs. Each column takes the first of these mappings that holds its values.
     holds
         Runs a query of one column, and returns whether no value is too large for its type.
     """
     source = f"from query({literal(statement)})"
     changed, terms = {}, []
-    for place, (name, kind) in enumerate(zip(columns, types, strict=True), start=1):
-        new = [_new_type(kind, instead, instead) for instead in casts]
-        *others, last = dict.fromkeys(new)
-        found = next(
-            (one for one in others if holds(f"select cast(#{place} as {one}) as x {source}")), last
-        )
-        if found is None:
-            terms.append(f"#{place}")
-        else:
-            changed[name] = found
-            terms.append(f"cast(#{place} as {found}) as {quoted(name)}")
-    return f"select {', '.join(terms)} {source}", changed
+    for number, (name, kind) in enumerate(zip(columns, types, strict=True), start=1):
+        *others, last = dict.fromkeys(_new_type(kind, instead, instead) for instead in casts)
+        queries = {other: f"select cast(#{number} as {other}) as x {source}" for other in others}
+        new = next((other for other, query in queries.items() if holds(query)), last)
+        terms.append(_term(number, name, new))
+        if new is not None:
+            changed[name] = new
+    return (f"select {', '.join(terms)} {source}" if changed else statement), changed
 
 
 def readable(statement: str, columns: Sequence[str], types: Sequence[Any]) -> str:
     """Return a query whose rows Python holds unchanged; infinite dates and times are texts."""
     within = {**PYTHON, **dict.fromkeys(_TIMES, _TEXT)}
-    _, terms = _terms(columns, types, PYTHON, within)
-    times = {place: _TIMES[kind.id] for place, kind in enumerate(types) if kind.id in _TIMES}
-    if not times and all(term == f"#{place}" for place, term in enumerate(terms, start=1)):
-        return statement
-    for place, kind in times.items():
-        value, union = f"cast(#{place + 1} as {kind})", f"union(finite {kind}, infinite {_TEXT})"
-        terms[place] = (
+    terms = []
+    for number, (name, kind) in enumerate(zip(columns, types, strict=True), start=1):
+        if kind.id not in _TIMES:
+            terms.append(_term(number, name, _new_type(kind, PYTHON, within)))
+            continue
+        finite = _TIMES[kind.id]
+        value, union = f"cast(#{number} as {finite})", f"union(finite {finite}, infinite {_TEXT})"
+        terms.append(
             f"case when isfinite({value}) then cast({value} as {union}) "
-            f"else cast(cast({value} as {_TEXT}) as {union}) end as {quoted(columns[place])}"
+            f"else cast(cast({value} as {_TEXT}) as {union}) end as {quoted(name)}"
         )
+    if all(term.startswith("#") for term in terms):
+        return statement
     return f"select {', '.join(terms)} from query({literal(statement)})"
 
 
@@ -145,18 +130,18 @@ def frame_of(relation: DuckDBPyRelation) -> polars.DataFrame:
     """
     import polars as pl
 
-    found, _ = _read(relation, _FRAME, _TIMES_OF_DAY)
-    for place, column in enumerate(found):
+    frame, _ = _read(relation, _FRAME, _TIMES_OF_DAY)
+    for column, name, kind in zip(frame, relation.columns, relation.types, strict=True):
         unheld = _unheld(column)
-        if relation.types[place].id in _TIMES_OF_DAY and column.dtype == pl.String:
+        if kind.id in _TIMES_OF_DAY and column.dtype == pl.String:
             unheld = "a time", "24:00:00"
         if unheld:
             raise InputError(
                 f"column `{column.name}` has {unheld[0]} that a frame cannot hold, such as "
                 f"{unheld[1]}",
-                f"select it as a text: cast({quoted(relation.columns[place])} as varchar)",
+                f"select it as a text: cast({quoted(name)} as varchar)",
             )
-    return found
+    return frame
 
 
 def excel_frame(relation: DuckDBPyRelation) -> tuple[polars.DataFrame, list[str]]:
@@ -166,38 +151,43 @@ def excel_frame(relation: DuckDBPyRelation) -> tuple[polars.DataFrame, list[str]
     """
     import polars as pl
 
-    kept = relation.materialize()
-    found, texts = _read(kept, _SHEET, ("time",))
+    rows = relation.materialize()
+    frame, texts = _read(rows, _SHEET, ("time",))
     others = [
-        place
-        for place, column in enumerate(found)
+        index
+        for index, column in enumerate(frame)
         if _unheld(column) or _is_changed_by_excel(column)
     ]
     if others:
-        terms = [f"cast(#{place + 1} as {_TEXT}) as c{place}" for place in others]
-        for place, column in zip(others, kept.project(", ".join(terms)).pl(), strict=True):
-            found.replace_column(place, column.alias(found.columns[place]))
-    binary = [column.name for column in found if column.dtype == pl.Binary]
-    found = found.with_columns(pl.col(binary).bin.encode("hex"))
-    return found, [*texts, *(found.columns[place] for place in others), *binary]
+        terms = [f"cast(#{index + 1} as {_TEXT}) as c{index}" for index in others]
+        for index, column in zip(others, rows.project(", ".join(terms)).pl(), strict=True):
+            frame.replace_column(index, column.alias(frame.columns[index]))
+    binary = [column.name for column in frame if column.dtype == pl.Binary]
+    frame = frame.with_columns(pl.col(binary).bin.encode("hex"))
+    return frame, [*texts, *(frame.columns[index] for index in others), *binary]
 
 
 def _read(
     relation: DuckDBPyRelation, instead: Mapping[str, str], times_of_day: Collection[str]
 ) -> tuple[polars.DataFrame, list[str]]:
     """Return rows as a frame that may have changed values, and the columns that are texts in it."""
-    changed, terms = _terms(relation.columns, relation.types, instead)
-    found = (relation.project(", ".join(terms)) if changed else relation).pl()
-    parsed = set()
-    for place, kind in enumerate(relation.types):
+    new_types = [_new_type(kind, instead, instead) for kind in relation.types]
+    terms = [
+        _term(number, name, new)
+        for number, (name, new) in enumerate(zip(relation.columns, new_types, strict=True), start=1)
+    ]
+    frame = (relation.project(", ".join(terms)) if any(new_types) else relation).pl()
+    texts = []
+    for index, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True)):
         if kind.id in times_of_day:
-            column = found.to_series(place)
+            column = frame.to_series(index)
             times = column.str.to_time("%H:%M:%S%.f", strict=False)
             if times.null_count() == column.null_count():
-                found.replace_column(place, times)
-                parsed.add(relation.columns[place])
-    texts = [name for name, kind in changed.items() if _TEXT in kind and name not in parsed]
-    return found, texts
+                frame.replace_column(index, times)
+                continue
+        if _TEXT in (new_types[index] or ""):
+            texts.append(name)
+    return frame, texts
 
 
 _FURTHEST = {"day": 95 * 10**6, "us": 95 * 86_400 * 10**12, "ns": 2**63 - 2}
@@ -243,22 +233,9 @@ def _is_changed_by_excel(column: polars.Series) -> bool:
     )
 
 
-def _terms(
-    columns: Sequence[str],
-    types: Sequence[Any],
-    instead: Mapping[str, str],
-    within: Mapping[str, str] | None = None,
-) -> tuple[dict[str, str], list[str]]:
-    """Return the new types of the columns that change, and a term of a SELECT for each column."""
-    changed, terms = {}, []
-    for place, (name, kind) in enumerate(zip(columns, types, strict=True), start=1):
-        new = _new_type(kind, instead, within or instead)
-        if new is None:
-            terms.append(f"#{place}")
-        else:
-            changed[name] = new
-            terms.append(f"cast(#{place} as {new}) as {quoted(name)}")
-    return changed, terms
+def _term(number: int, name: str, new: str | None) -> str:
+    """Return a column in a SELECT by its number, in another type unless that is None."""
+    return f"#{number}" if new is None else f"cast(#{number} as {new}) as {quoted(name)}"
 
 
 def _new_type(kind: Any, instead: Mapping[str, str], within: Mapping[str, str]) -> str | None:
@@ -273,11 +250,11 @@ def _new_type(kind: Any, instead: Mapping[str, str], within: Mapping[str, str]) 
         return None
     if kind.id == "union":
         return _TEXT
-    inner = [one or str(part) for one, (_, part) in zip(new, parts, strict=True)]
+    inner = [changed or str(part) for changed, (_, part) in zip(new, parts, strict=True)]
     if kind.id == "list":
         return f"{inner[0]}[]"
     if kind.id == "array":
         return f"{inner[0]}[{dict(kind.children)['size']}]"
     if kind.id == "struct":
-        inner = [f"{quoted(name)} {one}" for one, (name, _) in zip(inner, parts, strict=True)]
+        inner = [f"{quoted(name)} {type_}" for type_, (name, _) in zip(inner, parts, strict=True)]
     return f"{kind.id}({', '.join(inner)})"

@@ -356,7 +356,6 @@ def _tables(connection: DuckDBPyConnection) -> set[str]:
 
 
 def _note(connection: DuckDBPyConnection, folder: str, last: Entry | None) -> None:
-    """Note the folder of a database, and the last entry that it has."""
     connection.execute(f"delete from {META} where key in (?, ?)", [FACTS_ID, FACTS_LAST])
     if folder:
         values = [FACTS_ID, folder, FACTS_LAST, f"{last.number} {last.checksum}" if last else "0 "]

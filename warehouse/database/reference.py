@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import re
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from difflib import get_close_matches
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, Column
 from estimators.columns.dtypes import NUMPY_TYPES
@@ -21,6 +20,7 @@ from estimators.contract import Refusal, RefusedError
 from estimators.names import did_you_mean
 from warehouse.database import resources
 from warehouse.database.sql_text import is_name, quoted
+from warehouse.database.temporary import registered
 from warehouse.errors import InputError
 from warehouse.limits import accept
 
@@ -42,15 +42,6 @@ class ReferenceTable:
     name: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
-
-
-@dataclass(frozen=True)
-class MeasuredTable:
-    """A reference table of many rows: its columns, and its rows as a frame."""
-
-    name: str
-    columns: tuple[Column, ...]
-    rows: pl.DataFrame
 
 
 @dataclass(frozen=True)
@@ -79,34 +70,8 @@ def measured_files(directory: Path | None = None) -> list[Path]:
     return sorted((directory or resources.reference_directory()).glob("*.parquet"))
 
 
-def columns_in(path: Path) -> list[Column]:
-    """Return the columns of a file of reference that the dictionary has, by its header alone."""
-    if path.suffix == ".csv":
-        with suppress(UnicodeDecodeError, csv.Error), _opened(path) as file:
-            return [COLUMNS[name] for name in next(csv.reader(file), []) if name in COLUMNS]
-        return []
-    import duckdb
-
-    with duckdb.connect() as connection, suppress(duckdb.Error):
-        query = "select name from parquet_schema(?)"
-        found = connection.execute(query, [str(path)]).fetchall()
-        return [COLUMNS[name] for (name,) in found if name in COLUMNS]
-    return []
-
-
-def _opened(path: Path) -> IO[str]:
-    return path.open(encoding="utf-8-sig", newline="")
-
-
 def read_table(path: Path) -> ReferenceTable:
-    """Read and check one CSV file.
-
-    Raises
-    ------
-    InputError
-        If the file is not a table, has an unknown column or a faulty value, or a row without a
-        source; the error lists every fault.
-    """
+    """Read one CSV file; an error lists every fault, such as a row without a source."""
     _check_name(path)
     header, records = _records(path)
     columns = _columns(path, header)
@@ -127,24 +92,15 @@ def read_table(path: Path) -> ReferenceTable:
                     seen[text] = _value(column, text)
                 row.append(seen[text])
             except RefusedError as error:
-                refusals += [
-                    Refusal(found.column, found.value, found.reason, found.hint, number)
-                    for found in error.refusals
-                ]
+                refusals += [replace(refusal, row=number) for refusal in error.refusals]
         rows.append(tuple(row))
     if refusals:
         raise InputError.from_refusals(refusals, str(path))
     return ReferenceTable(path.stem, columns, tuple(rows))
 
 
-def read_measured(path: Path) -> MeasuredTable:
-    """Read and check one Parquet file.
-
-    Raises
-    ------
-    InputError
-        As `read_table`. Of each column the first faulty value is named.
-    """
+def read_measured(path: Path) -> pl.DataFrame:
+    """Return the rows of a Parquet file; an error names the first faulty value of each column."""
     import polars as pl  # here: a command that reads no measured table starts without it
 
     _check_name(path)
@@ -153,10 +109,10 @@ def read_measured(path: Path) -> MeasuredTable:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: is not a Parquet table: {error}") from error
     columns = _columns(path, frame.columns)
-    refusals = [found for column in columns for found in _first_fault(column, frame[column.name])]
+    refusals = [fault for column in columns for fault in _first_fault(column, frame[column.name])]
     if refusals:
         raise InputError.from_refusals(refusals, str(path))
-    return MeasuredTable(path.stem, columns, frame)
+    return frame
 
 
 def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
@@ -168,10 +124,8 @@ def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
     if column.kind in ("int", "float") and values.dtype.is_numeric():
         suspects = values.sort().gather([0, -1]) if len(values) else values
         if values.dtype.is_float():
-            strange = values.is_nan() | (
-                values != values.floor() if column.kind == "int" else False
-            )
-            suspects = suspects.append(values.filter(strange))
+            is_broken = values != values.floor() if column.kind == "int" else False
+            suspects = suspects.append(values.filter(values.is_nan() | is_broken))
     for value in suspects.to_list():
         try:
             if column.kind == "str":
@@ -179,38 +133,32 @@ def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
             elif value is not None:
                 accept(column, value)
         except RefusedError as error:
-            place = values.index_of(value)
-            return [Refusal(r.column, r.value, r.reason, r.hint, place) for r in error.refusals]
+            row = values.index_of(value)
+            return [replace(refusal, row=row) for refusal in error.refusals]
     return []
 
 
 def columns_of(frame: pl.DataFrame) -> dict[str, Any]:
     """Return the columns of a measured table except remarks, as numpy arrays."""
-    found: dict[str, Any] = {}
-    for name in frame.columns:
-        column = COLUMNS[name]
-        if name != "source":
-            kind = NUMPY_TYPES[column.duckdb_type]
-            found[name] = frame[name].to_numpy().astype(kind, copy=False)
-    return found
+    return {
+        name: frame[name].to_numpy().astype(NUMPY_TYPES[COLUMNS[name].duckdb_type], copy=False)
+        for name in frame.columns
+        if name != "source"
+    }
 
 
-def store_measured(connection: DuckDBPyConnection, table: MeasuredTable) -> None:
-    """Create or replace `table` in the database."""
-    names = [quoted(column.name) for column in table.columns]
-    types = [column.duckdb_type for column in table.columns]
-    casts = ", ".join(f"{n}::{t} as {n}" for n, t in zip(names, types, strict=True))
-    connection.register("measured_rows", table.rows.to_arrow())
-    try:
+def store_measured(connection: DuckDBPyConnection, name: str, rows: pl.DataFrame) -> None:
+    """Create or replace a table in the database, with the types of the dictionary."""
+    columns = [COLUMNS[column] for column in rows.columns]
+    casts = ", ".join(f"{quoted(c.name)}::{c.duckdb_type} as {quoted(c.name)}" for c in columns)
+    with registered(connection, "measured_rows", rows.to_arrow()):
         connection.execute(
-            f"create or replace table {quoted(table.name)} as select {casts} from measured_rows"
+            f"create or replace table {quoted(name)} as select {casts} from measured_rows"
         )
-    finally:
-        connection.unregister("measured_rows")
 
 
 def store_table(connection: DuckDBPyConnection, table: ReferenceTable) -> None:
-    """Create or replace `table` in the database, with comments from the dictionary."""
+    """Create or replace `table` in the database."""
     name = quoted(table.name)
     types = [column.duckdb_type for column in table.columns]
     columns = [f"{quoted(c.name)} {t}" for c, t in zip(table.columns, types, strict=True)]
@@ -232,7 +180,7 @@ def _check_name(path: Path) -> None:
 
 def _records(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        with _opened(path) as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             records = [record for record in csv.reader(file, strict=True) if record]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error
@@ -247,13 +195,13 @@ def _records(path: Path) -> tuple[list[str], list[list[str]]]:
 
 def _columns(path: Path, header: list[str]) -> tuple[Column, ...]:
     refusals = []
-    for place, name in enumerate(header):
+    for index, name in enumerate(header):
         if name not in COLUMNS:
             near = get_close_matches(name, COLUMNS, n=3)
             hint = f"{did_you_mean(near)} If not, define" if near else "define"
             reason = "is not in the data dictionary"
             refusals.append(Refusal("column", name, reason, f"{hint} it in estimators/columns"))
-        elif name in header[:place]:
+        elif name in header[:index]:
             refusals.append(Refusal("column", name, "appears twice"))
     if "source" not in header:
         hint = "say in every row where its figures were published"

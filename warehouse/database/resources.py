@@ -31,5 +31,5 @@ def examples_directory() -> Path:
 
 
 def _directory(packed: str, in_source_tree: str) -> Path:
-    found = _PACKAGE / "resources" / packed
-    return found if found.is_dir() else _PACKAGE.parent / in_source_tree
+    directory = _PACKAGE / "resources" / packed
+    return directory if directory.is_dir() else _PACKAGE.parent / in_source_tree

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,7 +22,7 @@ import duckdb
 
 from warehouse.database.connection import open_for_read
 from warehouse.database.failures import database_error
-from warehouse.database.recast import TEXTS, excel_frame, readable, recast, recast_each
+from warehouse.database.recast import TEXTS, excel_frame, readable, recast
 from warehouse.database.sql_text import literal
 from warehouse.errors import InputError, UsageError, WarehouseError
 
@@ -109,21 +109,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Rows that were written to a file.
-
-    Attributes
-    ----------
-    rows
-        Their number.
-    changed
-        Columns that are written in another type -> that type.
-    texts
-        Places of the columns that may hold texts.
-    """
+    """Rows that were written to a file."""
 
     rows: int
-    changed: Mapping[str, str]
-    texts: Sequence[int]
+    changed: Mapping[str, str]  # columns that are written in another type -> that type
+    texts: Sequence[int]  # indices of the columns that may hold texts
 
 
 @contextmanager
@@ -137,8 +127,6 @@ def select(
 ) -> Iterator[Result]:
     """Run one SELECT in a sandbox and yield its result.
 
-    The time limit covers the time in DuckDB, and the time between reads of blocks on request.
-
     Parameters
     ----------
     bound_process
@@ -146,32 +134,20 @@ def select(
         the memory limit and 1 GiB. A query that ignores the interrupt ends the process a few
         seconds after its time limit, with the error's message and exit code.
     counts_printing
-        Count the time that the reader takes for each block, but the last: a terminal prints a
-        million rows in half a minute.
-
-    Raises
-    ------
-    InputError
-        If the text is not one SELECT, DuckDB refuses it, or a limit is reached.
+        Count not only the time in DuckDB, but also the time that the reader takes for each block
+        except the last: a terminal prints a million rows in half a minute.
     """
     limits = limits or Limits()
-    bounded = _bounded_memory(_FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES)
-    with open_for_read(database) as connection, explained(database, limits), ExitStack() as stack:
-        if bound_process:
-            stack.enter_context(bounded)
-        connection.execute(f"set memory_limit = '{limits.memory_bytes}B'")
-        statement = _locked(connection, sql)
-        timed = stack.enter_context(_Stopwatch(connection, limits, bound_process=bound_process))
+    bounded = f"set memory_limit = '{limits.memory_bytes}B'"
+    with _opened(database, sql, limits, bounded, bound_process=bound_process) as sandbox:
+        connection, statement, timed = sandbox
         relation = timed(lambda: connection.sql(statement))  # its types, without its rows
         columns, types = relation.columns, relation.types
         timed(lambda: connection.execute(readable(statement, columns, types)))
         # Fetched before the result is returned: most failing queries fail here.
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
-        yield Result(
-            tuple(columns),
-            tuple(map(str, types)),
-            _blocks(connection, block, timed, counts_printing),
-        )
+        blocks = _blocks(connection, block, timed, counts_printing)
+        yield Result(tuple(columns), tuple(map(str, types)), blocks)
 
 
 def copy_to(
@@ -196,78 +172,86 @@ def copy_to(
 
     Raises
     ------
-    InputError
-        As `select`.
     duckdb.IOException
         If the file cannot be written.
     """
-    place = str(target.absolute())
-    with open_for_read(database) as connection, explained(database, limits, target=place):
-        connection.execute(f"set allowed_paths = [{literal(place)}]")
-        statement = _locked(connection, sql)
-        with _Stopwatch(connection, limits, bound_process=False) as timed:
-            relation = timed(lambda: connection.sql(statement))
-            columns, types = relation.columns, relation.types
-            texts = [number for number, kind in enumerate(types) if kind.id in TEXTS]
+    path = str(target.absolute())
+    allowed = f"set allowed_paths = [{literal(path)}]"
+    with _opened(database, sql, limits, allowed, target=path) as sandbox:
+        connection, statement, timed = sandbox
+        relation = timed(lambda: connection.sql(statement))
+        columns, types = relation.columns, relation.types
+        texts = [index for index, kind in enumerate(types) if kind.id in TEXTS]
 
-            def copied(query: str, changed: Mapping[str, str]) -> Copied:
-                copy = f"copy (from query({literal(query)})) to {literal(place)} ({options})"
-                [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
-                return Copied(int(rows), changed, texts)
+        def copied(query: str, changed: Mapping[str, str]) -> Copied:
+            copy = f"copy (from query({literal(query)})) to {literal(path)} ({options})"
+            [(rows,)] = timed(lambda: connection.execute(copy).fetchall())
+            return Copied(int(rows), changed, texts)
 
-            def holds(query: str) -> bool:
-                # A hash of each value: without a use of them, DuckDB leaves out the cast.
-                check = f"select max(hash(x)) from query({literal(query)})"
-                try:
-                    timed(lambda: connection.execute(check).fetchall())
-                except duckdb.ConversionException:
-                    return False
-                return True
+        def holds(query: str) -> bool:
+            # A hash of each value: without a use of them, DuckDB leaves out the cast.
+            check = f"select max(hash(x)) from query({literal(query)})"
+            try:
+                timed(lambda: connection.execute(check).fetchall())
+            except duckdb.ConversionException:
+                return False
+            return True
 
-            first = recast(statement, columns, types, casts[0])
-            if first == recast(statement, columns, types, casts[-1]):
-                return copied(*first)
-            with suppress(duckdb.ConversionException):  # a number is too large
-                return copied(*first)
-            return copied(*recast_each(statement, columns, types, casts, holds))
+        with suppress(duckdb.ConversionException):  # a number is too large
+            return copied(*recast(statement, columns, types, casts))
+        return copied(*recast(statement, columns, types, casts, holds))
 
 
 def sheet_of(
     database: Path, sql: str, limits: Limits, most_rows: int
 ) -> tuple[polars.DataFrame, list[str]]:
-    """Return the first rows of one SELECT as a frame for Excel, and the columns that are texts.
+    """Return the first rows of one SELECT as a frame for Excel, and the columns that are texts."""
+    with _opened(database, sql, limits) as (connection, statement, timed):
+        return timed(lambda: excel_frame(connection.sql(statement).limit(most_rows)))
 
-    Raises
-    ------
-    InputError
-        As `select`.
-    """
-    with open_for_read(database) as connection, explained(database, limits):
-        statement = _locked(connection, sql)
-        with _Stopwatch(connection, limits, bound_process=False) as timed:
-            return timed(lambda: excel_frame(connection.sql(statement).limit(most_rows)))
+
+@contextmanager
+def _opened(
+    database: Path,
+    sql: str,
+    limits: Limits,
+    *settings: str,
+    target: str = "",
+    bound_process: bool = False,
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, str, _Stopwatch]]:
+    """Yield a locked connection, the SELECT, and what runs parts of it within the limits."""
+    bytes_more = _FRAGMENTATION * limits.memory_bytes + _HEADROOM_BYTES
+    bounded = _bounded_memory(bytes_more) if bound_process else nullcontext()
+    with open_for_read(database) as connection, explained(database, limits, target), bounded:
+        for setting in settings:
+            connection.execute(setting)
+        statement = sandboxed(connection, sql)
+        connection.execute("set lock_configuration = true")
+        with _Stopwatch(connection, limits, bound_process=bound_process) as timed:
+            yield connection, statement, timed
 
 
 def sandboxed(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """Close files and the network to a connection; return `sql` if it is exactly one SELECT.
 
     All connections of this process to the same database lose them, until the last one is closed.
-
-    Raises
-    ------
-    InputError
-        If the text is not one SELECT.
     """
     for setting in _SANDBOX:
         connection.execute(setting)
-    return _only_statement(connection, sql)
-
-
-def _locked(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """As `sandboxed`, and lock the settings of the database for good."""
-    statement = sandboxed(connection, sql)
-    connection.execute("set lock_configuration = true")
-    return statement
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise InputError("the query is empty", _ONE_SELECT)
+    if len(statements) > 1:
+        raise InputError(f"the query has {len(statements)} statements", _ONE_SELECT)
+    kind = statements[0].type
+    if kind == duckdb.StatementType.MULTI:
+        raise InputError(
+            "PIVOT without `in (...)` runs two queries",
+            "name its columns, in a subquery: pivot (select ...) on x in (1, 2) using sum(y)",
+        )
+    if kind != duckdb.StatementType.SELECT:
+        raise InputError(f"the query is not a SELECT but: {kind.name}", _ONE_SELECT)
+    return str(statements[0].query)
 
 
 def _blocks(
@@ -282,23 +266,6 @@ def _blocks(
         if counts_printing and len(block) == _BLOCK_ROWS:
             timed.spend(time.monotonic() - started)
         block = timed(lambda: connection.fetchmany(_BLOCK_ROWS))
-
-
-def _only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    statements = connection.extract_statements(sql)
-    if not statements:
-        raise InputError("the query is empty", _ONE_SELECT)
-    if len(statements) > 1:
-        raise InputError(f"the query has {len(statements)} statements", _ONE_SELECT)
-    kind = statements[0].type
-    if kind == duckdb.StatementType.MULTI:  # a PIVOT that first has to look for its columns
-        raise InputError(
-            "the query is a PIVOT that leaves its columns to be found",
-            "name them, in a subquery: pivot (select ...) on x in (1, 2) using sum(y)",
-        )
-    if kind != duckdb.StatementType.SELECT:
-        raise InputError(f"the query is not a SELECT but: {kind.name}", _ONE_SELECT)
-    return str(statements[0].query)
 
 
 class _Stopwatch:
@@ -322,9 +289,9 @@ class _Stopwatch:
     def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
-    def __call__(self, piece: Callable[[], _Value]) -> _Value:
+    def __call__(self, run: Callable[[], _Value]) -> _Value:
         started = time.monotonic()
-        running = self._thread.submit(piece)
+        running = self._thread.submit(run)
         try:
             return running.result(max(self._seconds_left, 0.0))
         except TimeoutError:
@@ -385,16 +352,16 @@ def explained(database: Path, limits: Limits | None = None, target: str = "") ->
         raise InputError(str(error), _column_hint(str(error))) from None
 
 
-def _column_hint(said: str) -> str:
+def _column_hint(message: str) -> str:
     """Return a hint on an unknown column: similar columns, and where to look; else nothing."""
-    found = _NO_COLUMN.search(said)
-    if found is None:
+    match = _NO_COLUMN.search(message)
+    if match is None:
         return ""
     from estimators.columns import COLUMNS
     from estimators.columns.other_names import OTHER_NAMES
     from estimators.names import did_you_mean, joined_hint, nearest_columns
 
-    word = found[1]
+    word = match[1]
     where = "`warehouse schema VIEW` lists the columns of a view"
     has_other_name = any(word.lower() in names for names in OTHER_NAMES.values())
     if word in COLUMNS and not has_other_name:

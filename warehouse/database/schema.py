@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import warehouse
+from estimators.columns import COLUMNS
 from estimators.registry import all_estimators
 from warehouse.database import derived, views
 from warehouse.database.create_views import comment, create_views
@@ -54,27 +55,14 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator
-    from warehouse.database.reference import MeasuredTable, ReferenceTable
     from warehouse.database.views import View
 
 
 def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None:
     """Make every table, reference table, comment, macro, view and kept row of this package.
 
-    All is made again in one transaction; stored rows stay.
-
-    Parameters
-    ----------
-    keeps_rows
-        Whether kept rows stay that this version of the package has made.
-
-    Raises
-    ------
-    DatabaseError
-        If the database is not a warehouse, was made by a newer package, or has objects of the user
-        with names of this package.
-    InputError
-        If a reference table or SQL file is faulty; the database stays as it was.
+    All is made again in one transaction; stored rows stay, and with `keeps_rows` also the kept rows
+    that this version of the package has made. After an error the database is as it was.
     """
     stored = read_meta(connection)
     files = {_key_of(path): path for path in (*reference_files(), *measured_files())}
@@ -226,14 +214,13 @@ def _load_references(
     for key in set(reference_keys(stored)) - files.keys():
         connection.execute(f"drop table if exists {quoted(table_of(key))}")
     for path in files.values():
-        table: ReferenceTable | MeasuredTable
+        name = path.stem
         if path.suffix == MEASURED:
-            table = read_measured(path)
-            store_measured(connection, table)
+            store_measured(connection, name, read_measured(path))
         else:
-            table = read_table(path)
-            store_table(connection, table)
-        comment(connection, "table", table.name, reference_comment(table.name), table.columns)
+            store_table(connection, read_table(path))
+        columns = [COLUMNS[column] for column in connection.table(quoted(name)).columns]
+        comment(connection, "table", name, reference_comment(name), columns)
 
 
 def _stored_columns(connection: DuckDBPyConnection) -> dict[str, dict[str, str]]:

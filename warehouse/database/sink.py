@@ -1,12 +1,12 @@
-"""Stores evaluated cells. `Sink` is the protocol; `DuckDBSink` writes to a database."""
+"""Stores evaluated cells whole: both rows and record, or neither."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -25,80 +25,48 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Sink(Protocol):
-    """Stores cells whole: both rows and record, or neither."""
+def store_batches(
+    connection: duckdb.DuckDBPyConnection,
+    estimator: Estimator,
+    relation: Relation,
+    cells: Sequence[tuple[Cell, int]],
+    batches: Iterator[pa.RecordBatch],
+    leading: LeadingRows | None = None,
+    *,
+    replace: bool = False,
+) -> None:
+    """Store cells, given with their numbers of rows, in one transaction: both rows and record.
 
-    def stored(self) -> set[int]:
-        """Return the ids of the cells that are stored."""
+    Batches of their rows are evaluated while others are stored. After the last one `leading` has
+    the leading rows of the cells, if it is given.
+    """
+    import pyarrow as pa  # here: a command that stores nothing starts without it
 
-    def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
-        """Return those of some cells that are stored, by id, with their numbers of rows."""
-
-    def store(
-        self,
-        estimator: Estimator,
-        relation: Relation,
-        cells: Sequence[tuple[Cell, int]],
-        batches: Iterator[pa.RecordBatch],
-        leading: LeadingRows | None = None,
-        *,
-        replace: bool,
-    ) -> None:
-        """Store `cells`, given with their numbers of rows; `batches` yields the rows.
-
-        Batches are evaluated while others are stored. After the last one `leading`, if it is given,
-        has the leading rows of the cells.
-        """
+    source = _Source(batches)
+    reader = pa.RecordBatchReader.from_batches(schema_of(relation), source)
+    with transaction(connection):
+        if replace:
+            delete_cells(connection, [cell.id for cell, _ in cells])
+        try:
+            _insert(connection, relation.table, reader)
+        except duckdb.Error:
+            if source.error is not None:  # the evaluation failed, not DuckDB
+                raise source.error from None
+            raise
+        problems = {cell.problem.id: cell.problem for cell, _ in cells}.values()
+        rows = [{"problem_id": problem.id, **problem.values} for problem in problems]
+        _insert(connection, "problem", arrow_table(rows), "or ignore")
+        _insert(connection, "cell", _cell_rows(estimator, cells))
+        derived.refresh(connection, leading)
 
 
-class DuckDBSink:
-    """Stores cells in an open database, one transaction per call of `store`."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-
-    def stored(self) -> set[int]:
-        """Return the ids of the cells that are stored."""
-        return {row[0] for row in self._connection.execute("select cell_id from cell").fetchall()}
-
-    def stored_among(self, cells: Sequence[int]) -> dict[int, int]:
-        """Return those of some cells that are stored; see `Sink.stored_among`."""
-        return stored_among(self._connection, cells)
-
-    def store(
-        self,
-        estimator: Estimator,
-        relation: Relation,
-        cells: Sequence[tuple[Cell, int]],
-        batches: Iterator[pa.RecordBatch],
-        leading: LeadingRows | None = None,
-        *,
-        replace: bool = False,
-    ) -> None:
-        """Store cells in one transaction; see `Sink.store`."""
-        import pyarrow as pa  # here: a command that stores nothing starts without it
-
-        source = _Source(batches)
-        reader = pa.RecordBatchReader.from_batches(schema_of(relation), source)
-        with transaction(self._connection):
-            if replace:
-                delete_cells(self._connection, [cell.id for cell, _ in cells])
-            try:
-                self._insert(relation.table, reader)
-            except duckdb.Error:
-                if source.error is not None:  # the evaluation failed, not DuckDB
-                    raise source.error from None
-                raise
-            problems = {cell.problem.id: cell for cell, _ in cells}.values()
-            self._insert("problem", _problem_rows(problems), "or ignore")
-            self._insert("cell", _cell_rows(estimator, cells))
-            derived.refresh(self._connection, leading)
-
-    def _insert(self, table: str, rows: Any, conflict: str = "") -> None:
-        with registered(self._connection, "incoming_rows", rows):
-            self._connection.execute(
-                f"insert {conflict} into {quoted(table)} by name select * from incoming_rows"
-            )
+def _insert(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Any, conflict: str = ""
+) -> None:
+    with registered(connection, "incoming_rows", rows):
+        connection.execute(
+            f"insert {conflict} into {quoted(table)} by name select * from incoming_rows"
+        )
 
 
 def stored_among(connection: duckdb.DuckDBPyConnection, cells: Sequence[int]) -> dict[int, int]:
@@ -125,39 +93,35 @@ class _Source:
             raise
 
 
-class transaction:  # noqa: N801 - reads as a statement: with transaction(connection)
-    """Commits at the end, rolls back on an error and raises that error.
+_OPEN: set[int] = set()
+"""Connections with a transaction."""
+
+
+@contextmanager
+def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Commit at the end of the block; roll back on an error and raise it.
 
     A transaction within another on the same connection is a part of it: all is stored, or nothing.
     """
-
-    _open: ClassVar[set[int]] = set()
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-        self._is_part = False
-
-    def __enter__(self) -> None:
-        self._is_part = id(self._connection) in self._open
-        if not self._is_part:
-            self._connection.begin()
-            self._open.add(id(self._connection))
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self._is_part:
-            return
-        self._open.discard(id(self._connection))
-        outcome = None
+    if id(connection) in _OPEN:
+        yield
+        return
+    connection.begin()
+    _OPEN.add(id(connection))
+    outcome: str | None = WITHDRAWN
+    try:
         try:
-            if kind is None:
-                self._connection.commit()
-                outcome = COMMITTED
-            else:
-                with suppress(duckdb.Error):  # a full disk has ended the transaction already
-                    self._connection.rollback()
-                outcome = WITHDRAWN
-        finally:
-            settle(self._connection, outcome)
+            yield
+        except BaseException:
+            with suppress(duckdb.Error):  # a full disk has ended the transaction already
+                connection.rollback()
+            raise
+        outcome = None  # a commit that fails may have stored the rows all the same
+        connection.commit()
+        outcome = COMMITTED
+    finally:
+        _OPEN.discard(id(connection))
+        settle(connection, outcome)
 
 
 def store_cells(
@@ -167,14 +131,13 @@ def store_cells(
     cells: Sequence[tuple[Cell, Columns]],
 ) -> list[Cell]:
     """Store evaluated cells in one transaction; return the new ones."""
-    sink = DuckDBSink(connection)
-    stored = sink.stored()
+    stored = stored_among(connection, [cell.id for cell, _ in cells])
     new = [(cell, columns) for cell, columns in cells if cell.id not in stored]
     if new:
         sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in new]
         pieces = given(relation, new)
         batches = record_batches(relation, pieces, lambda _rows: None)
-        sink.store(estimator, relation, sizes, batches)
+        store_batches(connection, estimator, relation, sizes, batches)
     return [cell for cell, _ in new]
 
 
@@ -189,11 +152,6 @@ def delete_cells(connection: duckdb.DuckDBPyConnection, cells: Iterable[int]) ->
             connection.execute(
                 f"delete from {quoted(table)} where cell_id in (select cell_id from dropped_cells)"
             )
-
-
-def _problem_rows(cells: Iterable[Cell]) -> pa.Table:
-    rows = [{"problem_id": cell.problem.id, **cell.problem.values} for cell in cells]
-    return arrow_table(rows)
 
 
 def _cell_rows(estimator: Estimator, cells: Sequence[tuple[Cell, int]]) -> pa.Table:

@@ -86,10 +86,7 @@ def is_stamped(connection: DuckDBPyConnection) -> bool:
 def read_meta(connection: DuckDBPyConnection) -> dict[str, str]:
     """Return the stored values by key; none for an empty database.
 
-    Raises
-    ------
-    DatabaseError
-        If the database is not a warehouse, or was made by a newer package.
+    A database that is not a warehouse, or was made by a newer package, is a `DatabaseError`.
     """
     from duckdb import CatalogException
 

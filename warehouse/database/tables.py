@@ -74,8 +74,8 @@ class Table:
 
     def type_of(self, name: str) -> str:
         """Return the DuckDB type of one of the columns."""
-        found = column(name)
-        return (found.as_real() if name in self.real else found).duckdb_type
+        known = column(name)
+        return (known.as_real() if name in self.real else known).duckdb_type
 
 
 _FITTED = ("untuned", "fitted", "left_out")
@@ -198,13 +198,7 @@ def fact_table(estimator: Estimator, relation: Relation) -> Table:
 
 
 def all_tables(estimators: Sequence[Estimator]) -> list[Table]:
-    """Return the shared tables and every estimator's.
-
-    Raises
-    ------
-    InputError
-        If an estimator declares a column that is not in the dictionary, or one column twice.
-    """
+    """Return the shared tables and every estimator's, whose columns it checks."""
     for estimator in estimators:
         for relation in estimator.relations:
             _check(estimator, relation)

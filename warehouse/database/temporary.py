@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 def keep_view(connection: DuckDBPyConnection, name: str, condition: str = "") -> None:
     """Replace a view by a table with its rows, for several queries that read it.
 
-    Parameters
-    ----------
-    condition
-        Condition of the rows that later queries need; empty: all rows.
+    `condition` is of the rows that these need; empty: all rows.
     """
     where = f" where {condition}" if condition else ""
     [database] = connection.execute("select current_database()").fetchone() or ("",)
@@ -47,10 +44,7 @@ def registered(connection: DuckDBPyConnection, name: str, rows: Any) -> Iterator
 def replaced(connection: DuckDBPyConnection, views: Mapping[str, str]) -> Iterator[None]:
     """Replace views by queries until the block ends; an error in the block is raised as it is.
 
-    Parameters
-    ----------
-    views
-        View -> a SELECT with those of its columns that the queries of the block need.
+    A query has those columns of its view that the block needs.
     """
     for name, query in views.items():
         connection.execute(f"create temp view {quoted(name)} as {query}")

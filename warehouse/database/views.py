@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from estimators.registry import all_estimators
@@ -30,14 +31,12 @@ from warehouse.database.in_force import (
     staging_name,
 )
 from warehouse.database.lineage import Token, names_in, tokens
-from warehouse.database.meanings import OTHER_COLUMNS, argument_meaning, comment_of, role_of
+from warehouse.database.meanings import argument_meaning, comment_of, role_of
 from warehouse.database.sql_text import is_name, literal, quoted
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from estimators.contract import Relation
 
 LAYERS = ("staging", "intermediate", "functions", "marts")
 """Directories of sql/: a view reads its own layer and those before it."""
@@ -70,9 +69,6 @@ MACROS = "macros.sql"
 _EXAMPLE = "Example:"
 """Begins the part of a macro's comment that shows how it is called."""
 _CREATE_MACRO = ["create", "or", "replace", "macro"]
-_COMMENTS = "comments on views, macros and columns, with roles and notes"
-"""Version of the comments: change it when comments are added, so that existing databases get
-them."""
 NOTE = " Note: "
 """Begins the part of a comment that follows the grain."""
 _CALL = "After `use` of this database"
@@ -145,9 +141,8 @@ def checks(directory: Path | None = None) -> list[Check]:
     """
     directory = directory or resources.sql_directory()
     files = _read_layer(directory / "checks", needs_grain=False)
-    kept = [view for view in packaged(directory) if view.kept_on]
-    found = [Check(file.name, file.what, file.sql) for file in files]
-    return sorted([*found, *map(_check_of_kept, kept)])
+    of_files = [Check(file.name, file.what, file.sql) for file in files]
+    return sorted([*of_files, *map(_check_of_kept, kept_tables(directory))])
 
 
 def _check_of_kept(view: View) -> Check:
@@ -157,20 +152,17 @@ def _check_of_kept(view: View) -> Check:
         found = f"({leading_sql(f'select {UNRANKED} from {stored}')})"
         what = f"Rows of table {stored} with other ranks than these rows give."
     halves = [
-        f"(select *, {is_stored} as is_stored from {one} except all"
-        f" select *, {is_stored} from {other})"
-        for is_stored, one, other in (("true", stored, found), ("false", found, stored))
+        f"(select *, {is_stored} as is_stored from {rows} except all"
+        f" select *, {is_stored} from {others})"
+        for is_stored, rows, others in (("true", stored, found), ("false", found, stored))
     ]
     return Check(f"{stored}_is_{FOUND.rstrip('_')}", what, " union all ".join(halves))
 
 
 def leading_sql(source: str = "") -> str:
-    """Return the SELECT of the leading rows, among all configurations or those of a query.
+    """Return the SELECT of the leading rows, among all configurations or those of `source`.
 
-    Parameters
-    ----------
-    source
-        A SELECT with the columns of view `configuration_flops`; empty: the view.
+    `source` is a SELECT with the columns of view `configuration_flops`.
     """
     path = resources.sql_directory() / "intermediate" / f"{LEADING_ROW}.sql"
     sql = path.read_text(encoding="utf-8")
@@ -182,15 +174,6 @@ def kept_tables(directory: Path | None = None) -> list[View]:
     return [view for view in packaged(directory) if view.kept_on]
 
 
-def definition(directory: Path | None = None) -> list[tuple[str, ...]]:
-    """Return everything that decides which views and macros are created."""
-    directory = directory or resources.sql_directory()
-    parts = [(view.name, view.comment, view.sql) for view in _generated()]
-    parts += [(_COMMENTS, column.name, column.comment) for column in OTHER_COLUMNS.values()]
-    files = [directory / MACROS, *(p for layer in LAYERS for p in _files(directory / layer))]
-    return [*parts, *((p.parent.name, p.name, p.read_text("utf-8")) for p in files if p.exists())]
-
-
 def packaged(directory: Path | None = None) -> list[View]:
     """Return the views and table macros that `create_views` creates, in order."""
     views = [*_generated(), *_from_files(directory or resources.sql_directory())]
@@ -200,22 +183,20 @@ def packaged(directory: Path | None = None) -> list[View]:
 def macros_in(text: str) -> list[Macro]:
     """Return the macros that `text`, the content of a file of sql/, creates."""
     words = tokens(text)
-    found = []
-    for place, token in enumerate(words):
-        is_first = place == 0 or words[place - 1].text == ";"
-        if (
-            not is_first
-            or [word.text.lower() for word in words[place : place + 4]] != _CREATE_MACRO
-        ):
+    macros = []
+    for index, token in enumerate(words):
+        is_first = index == 0 or words[index - 1].text == ";"
+        start = [word.text.lower() for word in words[index : index + 4]]
+        if not is_first or start != _CREATE_MACRO:
             continue
-        name, *rest = words[place + 4 :]
+        name, *rest = words[index + 4 :]
         end = next(n for n, word in enumerate(rest) if word.text == ")" and word.depth == 0)
         above = text[: token.start].splitlines()
         comment = above[len(above) - _comment_lines(above[::-1]) :]
         arguments = _arguments(text, rest[1 : end + 1])
         example = _joined(comment).partition(_EXAMPLE)[2].strip()
-        found.append(Macro(name.text.lower(), comment_text(comment), arguments, example))
-    return found
+        macros.append(Macro(name.text.lower(), comment_text(comment), arguments, example))
+    return macros
 
 
 def comment_text(lines: list[str]) -> str:
@@ -243,8 +224,9 @@ def _whole_comment(view: View) -> str:
     """Return the comment that a client shows: all that `warehouse schema` says of the view."""
     parts = [notes_of(view)]
     for macro in macros_in(view.sql) if view.is_function else ():
-        meanings = [f"{each.name}: {argument_meaning(each.name)}" for each in macro.arguments]
-        parts += [*(f"{each.rstrip('.')}." for each in meanings), f"{_CALL}: {macro.example}"]
+        names = [argument.name for argument in macro.arguments]
+        parts += [f"{name}: {argument_meaning(name)}".rstrip(".") + "." for name in names]
+        parts.append(f"{_CALL}: {macro.example}")
     note = " ".join(filter(None, parts))
     text = f"{view.comment.rstrip('.')}.{NOTE}{note}" if note else view.comment
     return comment_of(role_of(layer_of(view)), text)
@@ -256,23 +238,22 @@ def _joined(lines: list[str]) -> str:
 
 
 def _comment_lines(lines: list[str]) -> int:
-    """Return how many comment lines `lines` begins with."""
-    others = (number for number, line in enumerate(lines) if not line.startswith("--"))
-    return next(others, len(lines))
+    return sum(1 for _ in takewhile(lambda line: line.startswith("--"), lines))
 
 
 def _arguments(text: str, words: list[Token]) -> tuple[Argument, ...]:
     """Return the arguments that `words`, up to the closing parenthesis, declare."""
-    found = []
-    start = 0
-    for place, word in enumerate(words):
-        if (word.text == "," and word.depth == 1) or place == len(words) - 1:
-            if place > start:
-                name, *rest = words[start:place]
-                default = text[rest[0].start + len(":=") : word.start].strip() if rest else None
-                found.append(Argument(name.text, default))
-            start = place + 1
-    return tuple(found)
+    arguments = []
+    declared: list[Token] = []
+    for word in words:
+        if word is not words[-1] and (word.text != "," or word.depth != 1):
+            declared.append(word)
+        elif declared:
+            name, *rest = declared
+            default = text[rest[0].start + len(":=") : word.start].strip() if rest else None
+            arguments.append(Argument(name.text, default))
+            declared = []
+    return tuple(arguments)
 
 
 def _generated() -> list[View]:
@@ -285,7 +266,7 @@ def _generated() -> list[View]:
     counts = "Rows of each cell and problem in the fact tables."
     per_cell = ("one row per cell", "cell_id")
     counted = ("one row per relation, cell and problem", "relation, cell_id, problem_id")
-    found = [
+    views = [
         View(CELL_ORDER, _comment(order, *per_cell), order_sql(estimators)),
         View(CURRENT_CELL, _comment(cells, *per_cell), current_cell_sql()),
         View(FACT_COUNT, _comment(counts, *counted), fact_count_sql(estimators)),
@@ -296,23 +277,19 @@ def _generated() -> list[View]:
                 f"Rows of {relation.name} of the newest version, each layout once, with what "
                 "holds in its cell."
             )
-            name, comment = current_view_name(relation), _comment(what, *_grain_of(relation))
-            found.append(View(name, comment, current_view_sql(estimator, relation)))
-    return found
-
-
-def _grain_of(relation: Relation) -> tuple[str, str]:
-    """Return the grain of the rows of a relation and their key."""
-    return relation.grain, ", ".join(("cell_id", *relation.keys))
+            comment = _comment(what, relation.grain, ", ".join(("cell_id", *relation.keys)))
+            sql = current_view_sql(estimator, relation)
+            views.append(View(current_view_name(relation), comment, sql))
+    return views
 
 
 def _comment(what: str, grain: str, key: str) -> str:
     return f"{what} Grain: {grain.rstrip('.')}. Key: {key}"
 
 
-def _layout_key() -> str:
-    """Return the key of the configurations of all estimators."""
-    return f"cell_id, {_keys()['layout']}"
+def _comment_of_layouts(what: str) -> str:
+    """Return the comment of a view of the configurations of all estimators."""
+    return _comment(what, _CONFIGURATION, f"cell_id, {_keys()['layout']}")
 
 
 def _keys() -> dict[str, str]:
@@ -320,25 +297,25 @@ def _keys() -> dict[str, str]:
 
     The name is that of a relation, or `layout` for all relations of configurations.
     """
-    relations = [relation for each in all_estimators() for relation in each.relations]
-    found = {each.name: each.keys for each in relations}
-    layouts = [each.keys for each in relations if each.grain.partition(":")[0] == _CONFIGURATION]
-    found["layout"] = tuple(dict.fromkeys(name for names in layouts for name in names))
-    return {name: ", ".join(columns) for name, columns in found.items()}
+    relations = [relation for estimator in all_estimators() for relation in estimator.relations]
+    keys = {relation.name: relation.keys for relation in relations}
+    layouts = [r.keys for r in relations if r.grain.partition(":")[0] == _CONFIGURATION]
+    keys["layout"] = tuple(dict.fromkeys(chain.from_iterable(layouts)))
+    return {name: ", ".join(columns) for name, columns in keys.items()}
 
 
 def _from_files(directory: Path) -> list[View]:
-    found: list[View] = []
+    views: list[View] = []
     for layer in LAYERS:
         files = _in_order(_read_layer(directory / layer, needs_grain=True))
         for file in files:
-            found += _of_file(file, is_function=layer == FUNCTIONS)
+            views += _of_file(file, is_function=layer == FUNCTIONS)
         if layer == "staging":
-            found += _configuration_source(files)
+            views += _configuration_source(files)
         if layer == "intermediate" and any(file.name == LEADING_ROW for file in files):
             marts = _read_layer(directory / "marts", needs_grain=True)
-            found += [_near_source(found), *_leading_configuration(marts)]
-    return found
+            views += [_near_source(views), *_leading_configuration(marts)]
+    return views
 
 
 def _of_file(file: SqlFile, *, is_function: bool) -> list[View]:
@@ -354,38 +331,37 @@ def _of_file(file: SqlFile, *, is_function: bool) -> list[View]:
 
 def _near_source(before: list[View]) -> View:
     """Return the union of leading rows that have all near-optimal layouts, and of other rows."""
-    near = [each.name for each in all_estimators() if any(r.keeps_near for r in each.relations)]
-    rest = [
-        staging_name(relation.name)
-        for each in all_estimators()
-        if each.name not in near
-        for relation in each.relations
-    ]
+    near, others = [], []
+    for estimator in all_estimators():
+        if any(relation.keeps_near for relation in estimator.relations):
+            near.append(literal(estimator.name))
+        else:
+            others += [staging_name(relation.name) for relation in estimator.relations]
     union = next(view for view in before if view.name == CONFIGURATION_SOURCE)
+    staged = names_in(union.sql).relations
     columns = f"* exclude (step_tokens, {', '.join(RANKS)})"
-    listed = ", ".join(map(literal, near))
-    parts = [f"select {columns} from {LEADING_ROW} where estimator in ({listed})"]
-    parts += [
-        f"select * from {quoted(name)}" for name in rest if name in names_in(union.sql).relations
-    ]
+    parts = [f"select {columns} from {LEADING_ROW} where estimator in ({', '.join(near)})"]
+    parts += [f"select * from {quoted(name)}" for name in others if name in staged]
     what = (
         "Configurations of every estimator, at least the leading rows of each cell and all that "
         "fit in memory and take up to 5 % longer than the fastest."
     )
-    comment = _comment(what, _CONFIGURATION, _layout_key())
-    return View(_NEAR_SOURCE, comment, "\nunion all by name\n".join(parts))
+    return View(_NEAR_SOURCE, _comment_of_layouts(what), "\nunion all by name\n".join(parts))
 
 
 def _leading_configuration(marts: list[SqlFile]) -> list[View]:
     """Return view `configuration` over the leading rows instead of all rows."""
-    names = {file.name: file for file in marts}
-    file = names.get("configuration")
-    if file is None:
-        return []
-    what = f"{file.what.rstrip('.')}: leading rows of each cell alone."
-    comment = _comment(what, file.grain, file.key)
-    sql = re.sub(r"\bconfiguration_flops\b", LEADING_ROW, file.sql)
-    return [View(_LEADING, comment, sql)]
+    return [
+        View(
+            _LEADING,
+            _comment(
+                f"{file.what.rstrip('.')}: leading rows of each cell alone.", file.grain, file.key
+            ),
+            re.sub(r"\bconfiguration_flops\b", LEADING_ROW, file.sql),
+        )
+        for file in marts
+        if file.name == "configuration"
+    ]
 
 
 def _configuration_source(staging: list[SqlFile]) -> list[View]:
@@ -394,16 +370,12 @@ def _configuration_source(staging: list[SqlFile]) -> list[View]:
     if not names:
         return []
     sql = "\nunion all by name\n".join(f"select * from {quoted(name)}" for name in names)
-    comment = _comment("Configurations of every estimator.", _CONFIGURATION, _layout_key())
+    comment = _comment_of_layouts("Configurations of every estimator.")
     return [View(CONFIGURATION_SOURCE, comment, sql)]
 
 
-def _files(layer: Path) -> list[Path]:
-    return sorted(layer.glob("*.sql"))
-
-
 def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
-    return [_read(path, needs_grain) for path in _files(layer)]
+    return [_read(path, needs_grain) for path in sorted(layer.glob("*.sql"))]
 
 
 def _read(path: Path, needs_grain: bool) -> SqlFile:

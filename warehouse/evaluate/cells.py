@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from estimators.columns import COLUMNS
-from estimators.contract import Array, Cell, Columns, Mends, Problem, Scalar
-from estimators.inputs import records
+from estimators.contract import Array, Cell, Columns, Mends, Problem
 from warehouse.database.in_force import EVALUATED
+from warehouse.evaluate.inputs import scalars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,12 +27,7 @@ def cells_of(
     A configuration that is given twice is stored once. The rows of a cell are sorted by their keys,
     and its `kept` holds a hash of them: the same rows in another order or file are the same cell.
 
-    Parameters
-    ----------
-    resolved
-        Problem, choice and key columns, complete.
-    results
-        At least the relation's measures.
+    `resolved` has the problem, choice and key columns, `results` at least the relation's measures.
     """
     shared = (*estimator.problem_columns, *estimator.choice_columns)
     stored = {name: resolved[name] for name in relation.keys}
@@ -46,9 +41,9 @@ def cells_of(
             estimator=estimator.name,
             version=estimator.version,
             relation=relation.name,
-            problem=Problem(_scalars(resolved, estimator.problem_columns, first)),
+            problem=Problem(scalars(resolved, estimator.problem_columns, first)),
             mends=mends,
-            choices=_scalars(resolved, estimator.choice_columns, first),
+            choices=scalars(resolved, estimator.choice_columns, first),
             fixed={EVALUATED: _digest(columns, relation.keys)},
             neutral=estimator.neutral_choices,
         )
@@ -73,13 +68,6 @@ def _ordered(columns: Columns, keys: Sequence[str], rows: Array) -> Array:
     frame = frame.with_columns(pl.Series("row number", rows))
     frame = frame.sort([*keys, "row number"]).unique(keys, keep="first", maintain_order=True)
     return frame["row number"].to_numpy()
-
-
-def _scalars(columns: Columns, names: Sequence[str], row: int) -> dict[str, Scalar]:
-    """Return one row as scalars of the same types as a search's: the problems are the same."""
-    if not names:
-        return {}  # such as the choices of an estimator that has none
-    return records({name: columns[name][row : row + 1] for name in names})[0]
 
 
 def _digest(columns: Columns, keys: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from estimators.columns import COLUMNS
+from estimators.columns.records import RECORD, REFERENCE
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.interval import ENDS, has_interval
 from warehouse.errors import InputError
@@ -21,18 +22,16 @@ from warehouse.evaluate.csv_parquet import (
 )
 from warehouse.evaluate.frames import wrong_types
 from warehouse.evaluate.inputs import (
-    columns_of_other_views,
     evaluate_intervals,
     evaluate_rows,
     input_names,
     likely_misspelt,
     resolve_rows,
-    source_spellings,
 )
 from warehouse.files import formula_columns, formula_warning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from estimators.contract import Cell, Estimator, Relation
@@ -46,17 +45,7 @@ _OBJECTS: dict[str, type[pl.DataType]] = {"str": pl.String, "bool": pl.Boolean}
 
 @dataclass(frozen=True)
 class BatchReport:
-    """The outcome of a batch.
-
-    Attributes
-    ----------
-    num_rows
-        Rows written.
-    num_refused, refusals
-        Rows left out, and the reasons.
-    cells
-        The rows as cells to store, if `with_cells` was set.
-    """
+    """The outcome of a batch: rows written, rows left out with the reasons, and cells to store."""
 
     num_rows: int
     num_refused: int
@@ -101,6 +90,8 @@ def evaluate_file(
 ) -> BatchReport:
     """Evaluate every row of `configs` and write it to `out` with its results.
 
+    Nothing is written if the file cannot be read or a row is refused.
+
     Parameters
     ----------
     relation
@@ -110,7 +101,7 @@ def evaluate_file(
     with_cells
         Return the rows as cells too.
     with_interval
-        Add the interval of the step, where it has one: two evaluations a constant.
+        Add the interval of the step if it has one: two evaluations a constant.
     warn
         Called with each remark; refusals are not remarks.
     """
@@ -151,12 +142,7 @@ def evaluate_frame(
 ) -> tuple[pl.DataFrame, BatchReport]:
     """Return every row of `frame` with its results, and the report.
 
-    Parameters
-    ----------
-    relation, keep_valid, with_cells, with_interval, warn
-        As `evaluate_file` takes them.
-    called
-        Name of the frame in errors.
+    Errors call the frame `called`. See `evaluate_file` for the other parameters.
     """
     started = time.perf_counter()
     relation = relation or estimator.relations[0]
@@ -168,7 +154,7 @@ def evaluate_frame(
         collect=with_cells,
         with_interval=with_interval,
     )
-    refusals = sorted(batch.refusals, key=lambda one: -1 if one.row is None else one.row)
+    refusals = sorted(batch.refusals, key=lambda r: -1 if r.row is None else r.row)
     if refusals and not keep_valid:
         raise InputError.from_refusals(refusals, called)
     is_good = batch.is_good
@@ -179,7 +165,9 @@ def evaluate_frame(
     seconds = time.perf_counter() - started
     num_rows = int(is_good.sum())
     report = BatchReport(num_rows, frame.height - num_rows, seconds, tuple(refusals), cells)
-    return _with_results(frame.filter(is_good), results), report
+    # result columns that the frame has keep their place
+    series = [_series(name, values) for name, values in results.items()]
+    return frame.filter(is_good).with_columns(series), report
 
 
 def _check_columns(
@@ -190,13 +178,15 @@ def _check_columns(
     file: str,
     warn: Callable[[str], None],
 ) -> None:
-    foreign = columns_of_other_views(frame.columns, inputs, relation)
-    if foreign:
-        reason = (
-            f"take stored rows from view current_{relation.name}, which `{foreign[0]}` is not in"
+    known = {*inputs, *relation.outputs, *(column.name for column in (*RECORD, *REFERENCE))}
+    foreign = [name for name in frame.columns if name in COLUMNS and name not in known]
+    if foreign and "cell_id" in frame.columns:  # rows of a view such as configuration
+        warn(
+            f"{file}: take stored rows from view current_{relation.name}, which `{foreign[0]}` is "
+            "not in; columns of other views may mean something else"
         )
-        warn(f"{file}: {reason}; columns of other views may mean something else")
-    spelt = source_spellings(frame.columns, inputs, estimator.aliases)
+    aliases = {name: estimator.aliases.get(name.strip(), "") for name in frame.columns}
+    spelt = {n: meant for n, meant in aliases.items() if n not in inputs and meant in inputs}
     for name, column in spelt.items():
         reason = f"it is this estimator's source's name for `{column}`; rename it"
         warn(f"{file}: column `{name}` is not read: {reason}")
@@ -242,20 +232,14 @@ def _evaluate(
         if not resolved.is_good.any() or (stop and batch.refusals):
             continue
         good = start + np.flatnonzero(resolved.is_good)
-        found = evaluate_rows(resolved, relation.outputs)
+        outputs = evaluate_rows(resolved, relation.outputs)
         if ends:
-            found |= evaluate_intervals(resolved)
-        for name, values in found.items():
+            outputs |= evaluate_intervals(resolved)
+        for name, values in outputs.items():
             results[name][good] = values
         if collect:
             batch.resolved.append(resolved.good)
     return batch
-
-
-def _with_results(frame: pl.DataFrame, results: Mapping[str, Array]) -> pl.DataFrame:
-    """Replace result columns that the input has, in their place, and append the others."""
-    series = [_series(name, values) for name, values in results.items()]
-    return frame.with_columns(series)
 
 
 def _series(name: str, values: Array) -> pl.Series:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.columns.records import RECORD, REFERENCE
-from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
+from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError, Scalar
+from estimators.inputs import records
 from estimators.interval import ENDS, has_interval, interval
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.profiles import catalog_of, resolve
@@ -72,12 +72,8 @@ def resolve_rows(
 
     From a `ProfiledCatalog`, records take the constants of the profiles that they name. A record
     with an unreadable value is refused only for that value: nothing that depends on it is checked.
-
-    Parameters
-    ----------
-    records
-        A frame, or the texts of one record or of several by column name. Columns that the estimator
-        does not read are ignored; numbers in texts may be grouped, as 1_000_000.
+    Columns that the estimator does not read are ignored; numbers in texts may be grouped, as
+    1_000_000.
     """
     if isinstance(records, Mapping):
         records = [records]
@@ -87,14 +83,12 @@ def resolve_rows(
     resolved: Columns = {}
     if len(rows):
         try:
-            own = taken(columns, is_good)
-            resolved, faults = resolve(estimator, relation, own, catalog, mends)
+            read = taken(columns, is_good)
+            resolved, faults = resolve(estimator, relation, read, catalog, mends)
         except RefusedError as error:
             faults = list(error.refusals)
-        faults = [
-            one if one.row is None else replace(one, row=int(rows[one.row])) for one in faults
-        ]
-        refusals = sorted([*refusals, *faults], key=_row_of)
+        faults = [r if r.row is None else replace(r, row=int(rows[r.row])) for r in faults]
+        refusals = sorted([*refusals, *faults], key=lambda r: -1 if r.row is None else r.row)
         _marked(is_good, faults)
     if not resolved:
         rows = rows[:0]
@@ -119,7 +113,6 @@ def _read(
 
 
 def _refuse_broken_texts(texts: Mapping[str, str]) -> None:
-    """Raise `RefusedError` for texts that UTF-8 cannot encode."""
     refusals = []
     for name, text in texts.items():
         try:
@@ -131,13 +124,7 @@ def _refuse_broken_texts(texts: Mapping[str, str]) -> None:
 
 
 def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, Array]:
-    """Return results of the good records, in order.
-
-    Parameters
-    ----------
-    outputs
-        Names of outputs of the relation; by default all of them.
-    """
+    """Return outputs of the relation, by default all, of the good records in order."""
     relation = resolved.relation
     names = tuple(outputs) or relation.outputs
     if not resolved.is_good.any():
@@ -150,12 +137,8 @@ def evaluate_rows(resolved: Resolved, outputs: Iterable[str] = ()) -> dict[str, 
 def evaluate_intervals(resolved: Resolved, pinned: Collection[str] = ()) -> dict[str, Array]:
     """Return both ends of the interval of the step of the good records, by column name.
 
-    The result is empty if no step depends on constants. Each constant takes two evaluations.
-
-    Parameters
-    ----------
-    pinned
-        Constants that are known: they have no range.
+    The result is empty if no step depends on constants. Each constant takes two evaluations, except
+    those in `pinned`, which are known.
     """
     estimator, relation = resolved.estimator, resolved.relation
     if not has_interval(estimator, relation):
@@ -169,8 +152,8 @@ def evaluate_intervals(resolved: Resolved, pinned: Collection[str] = ()) -> dict
     for profile in [None] if names is None else dict.fromkeys(names.tolist()):
         rows = np.ones_like(ends[ENDS[0]], dtype=bool) if names is None else names == profile
         catalog = catalog_of(resolved.catalog, profile, estimator)
-        own = interval(estimator, relation, taken(good, rows), resolved.mends, catalog, pinned)
-        for name, values in zip(ENDS, own, strict=True):
+        both = interval(estimator, relation, taken(good, rows), resolved.mends, catalog, pinned)
+        for name, values in zip(ENDS, both, strict=True):
             ends[name][rows] = values
     return ends
 
@@ -183,13 +166,7 @@ def estimated(
     outputs: Iterable[str],
     catalog: Catalog,
 ) -> dict[str, Array]:
-    """Return outputs of rows that are resolved, one element a row.
-
-    Parameters
-    ----------
-    columns
-        Problem, choice and key columns, complete.
-    """
+    """Return outputs of rows with complete problem, choice and key columns."""
     size = len(next(iter(columns.values())))
     out: dict[str, Array] = {name: np.empty(size, relation.column(name).dtype) for name in outputs}
     keys = {name: columns[name] for name in relation.keys}
@@ -206,15 +183,17 @@ def taken(columns: Columns, rows: Array) -> Columns:
     return {name: values[rows] for name, values in columns.items()}
 
 
+def scalars(columns: Columns, names: Iterable[str], row: int = 0) -> dict[str, Scalar]:
+    """Return a row as scalars of the same types as a search's: the problems are the same."""
+    values = {name: columns[name][row : row + 1] for name in names}
+    return records(values)[0] if values else {}  # an estimator may have no choices
+
+
 def _marked(is_good: Array, refusals: Iterable[Refusal]) -> Array:
     """Mark refused rows in place; a refusal without a row applies to all rows."""
     for refusal in refusals:
         is_good[slice(None) if refusal.row is None else refusal.row] = False
     return is_good
-
-
-def _row_of(refusal: Refusal) -> int:
-    return -1 if refusal.row is None else refusal.row
 
 
 def without_grouping(relation: Relation, texts: Mapping[str, str]) -> dict[str, str]:
@@ -251,26 +230,4 @@ def likely_misspelt(names: Sequence[str], inputs: Sequence[str]) -> dict[str, st
     """Return unknown columns whose name is close to an input's, with that input."""
     unknown = [name for name in names if name not in inputs and name not in COLUMNS]
     near = {name: get_close_matches(name.strip().lower(), inputs, 1, 0.85) for name in unknown}
-    return {name: found[0] for name, found in near.items() if found}
-
-
-def source_spellings(
-    names: Sequence[str], inputs: Sequence[str], aliases: Mapping[str, str]
-) -> dict[str, str]:
-    """Return unread columns named as in the estimator's source, with the input each means."""
-    found = {name: aliases.get(name.strip(), "") for name in names if name not in inputs}
-    return {name: column for name, column in found.items() if column in inputs}
-
-
-def columns_of_other_views(
-    names: Sequence[str], inputs: Sequence[str], relation: Relation
-) -> list[str]:
-    """Return columns of stored rows that are neither inputs, outputs nor record of the relation.
-
-    Rows with such a column come from a view such as configuration. Such a view may lack inputs, or
-    have a column with another meaning than the input of that name.
-    """
-    if "cell_id" not in names:
-        return []
-    own = {*inputs, *relation.outputs, *(column.name for column in (*RECORD, *REFERENCE))}
-    return [name for name in names if name in COLUMNS and name not in own]
+    return {name: matches[0] for name, matches in near.items() if matches}

@@ -6,11 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from estimators.columns import COLUMNS
 from estimators.columns.other_names import OTHER_NAMES
-from estimators.contract import Catalog, Columns, Mends, Refusal, RefusedError, Scalar
+from estimators.contract import Catalog, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
 from estimators.names import did_you_mean, nearest_columns
 from warehouse.errors import UsageError
@@ -20,6 +18,7 @@ from warehouse.evaluate.inputs import (
     evaluate_rows,
     input_names,
     resolve_rows,
+    scalars,
     without_grouping,
 )
 from warehouse.evaluate.texts import read_texts
@@ -29,16 +28,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One configuration with its estimate, base units throughout.
-
-    Attributes
-    ----------
-    problem, layout, results
-        Names and values; an absent value is None.
-    given
-        Names that the user gave a value.
-    """
+class Evaluation:
+    """One configuration with its estimate, in base units; `given` names what the user gave."""
 
     estimator: Estimator
     relation: Relation
@@ -60,15 +51,12 @@ def read_pairs(
 ) -> dict[str, str]:
     """Return inputs by column name from texts such as ``num_gpus=64``.
 
-    Parameters
-    ----------
-    relation
-        The relation whose inputs are accepted; None: those of every relation.
+    Without a relation, the inputs of every relation are accepted.
     """
     relations = [relation] if relation else estimator.relations
-    known = tuple(dict.fromkeys(n for each in relations for n in input_names(estimator, each)))
-    computed = {name for each in relations for name in each.outputs} - {*known}
-    found: dict[str, str] = {}
+    known = tuple(dict.fromkeys(n for r in relations for n in input_names(estimator, r)))
+    computed = {name for r in relations for name in r.outputs} - {*known}
+    given: dict[str, str] = {}
     refusals = []
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -77,7 +65,7 @@ def read_pairs(
         spelt = key.strip().removeprefix("--").replace("-", "_")
         name = estimator.aliases.get(spelt, spelt)
         name = name.lower() if name not in known and name.lower() in known else name
-        if name in found:
+        if name in given:
             refusals.append(Refusal(spelt, text, "is given twice"))
         elif name in computed:
             refusals.append(Refusal(spelt, text, "is computed, not given", "leave it out"))
@@ -85,24 +73,19 @@ def read_pairs(
             near = nearest_columns(spelt, (*known, *estimator.aliases))
             hint = did_you_mean(near) or "docs/columns.md lists the columns"
             refusals.append(Refusal(spelt, text, f"is not an input of {estimator.name}", hint))
-        found[name] = text.strip()
+        given[name] = text.strip()
     if refusals:
         raise RefusedError(refusals)
-    return found
+    return given
 
 
 def _as_pair(word: str) -> str:
     """Return a word of a layout such as ``dp32`` as key=value, or an example of that form."""
     short, number = word.rstrip("0123456789"), word[len(word.rstrip("0123456789")) :]
-    name = next(
-        (
-            n
-            for n, column in COLUMNS.items()
-            if column.short == short or short in OTHER_NAMES.get(n, ())
-        ),
-        None,
-    )
-    return f"{name}={number}" if name and short and number else "num_gpus=64"
+    for name, column in COLUMNS.items():
+        if short and number and (column.short == short or short in OTHER_NAMES.get(name, ())):
+            return f"{name}={number}"
+    return "num_gpus=64"
 
 
 def show_configuration(
@@ -114,7 +97,7 @@ def show_configuration(
     pinned: Collection[str] | None = None,
     *,
     has_ends: bool = True,
-) -> Shown:
+) -> Evaluation:
     """Return the estimate of the configuration that `given` describes, in texts.
 
     Parameters
@@ -128,17 +111,17 @@ def show_configuration(
     known = given if pinned is None else pinned
     ends = evaluate_intervals(resolved, known) if has_ends else {}
     results: dict[str, Scalar] = {}
-    for name, value in _scalars(evaluate_rows(resolved), relation.outputs).items():
+    for name, value in scalars(evaluate_rows(resolved), relation.outputs).items():
         results[name] = value
         if name == STEP:  # both ends next to the step, for people
-            results |= _scalars(ends, tuple(ends))
-    return Shown(
+            results |= scalars(ends, ends)
+    return Evaluation(
         estimator,
         relation,
         mends,
         catalog,
         problem=_problem(resolved),
-        layout=_scalars(resolved.columns, relation.keys),
+        layout=scalars(resolved.columns, relation.keys),
         results=results,
         given=frozenset(given),
     )
@@ -175,7 +158,7 @@ def _resolve(
 
 def _problem(resolved: Resolved) -> dict[str, Scalar]:
     estimator = resolved.estimator
-    return _scalars(resolved.columns, (*estimator.problem_columns, *estimator.choice_columns))
+    return scalars(resolved.columns, (*estimator.problem_columns, *estimator.choice_columns))
 
 
 def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scalar]:
@@ -188,12 +171,3 @@ def read_values(relation: Relation, given: Mapping[str, str]) -> dict[str, Scala
         raise RefusedError(replace(refusal, row=None) for refusal in refusals)
     read = {name: columns[name].tolist()[0] for name in texts}
     return {n: int(v) if relation.column(n).kind == "int" else v for n, v in read.items()}
-
-
-def _scalars(columns: Columns, names: Sequence[str]) -> dict[str, Scalar]:
-    found: dict[str, Scalar] = {}
-    for name in names:
-        [value] = columns[name].tolist()
-        is_missing = isinstance(value, float) and np.isnan(value)
-        found[name] = None if is_missing else value
-    return found

@@ -76,7 +76,6 @@ class Profile:
         return replace(catalog, tables={**catalog.tables, _TABLE: {**table, **changed}})
 
     def _changes(self, key: str) -> dict[str, Scalar]:
-        """Return what changes in a row of the table."""
         changes: dict[str, Scalar] = {_TABLE: key, "constant_value": self.constants[key]}
         if key in self.ranges:
             lowest, highest = self.ranges[key]
@@ -115,13 +114,14 @@ def systems(columns: Columns) -> list[System]:
 
 def read_profiles(connection: DuckDBPyConnection) -> Profiles:
     """Return the profiles that a database has."""
-    found: dict[str, Profile] = {}
+    profiles: dict[str, Profile] = {}
     rows = connection.execute(_PROFILES).fetchall()
     for name, estimator, reference, key, value, lowest, highest, is_timed in rows:
-        own = found.get(name, Profile(name, estimator, {}, {}, reference if is_timed else ""))
-        ranges = {**own.ranges, key: (lowest, highest)} if is_timed else own.ranges
-        found[name] = replace(own, constants={**own.constants, key: value}, ranges=ranges)
-    return found
+        known = profiles.get(name, Profile(name, estimator, {}, {}, reference if is_timed else ""))
+        ranges = {**known.ranges, key: (lowest, highest)} if is_timed else known.ranges
+        constants = {**known.constants, key: value}
+        profiles[name] = replace(known, constants=constants, ranges=ranges)
+    return profiles
 
 
 _PROFILES = """\
@@ -144,7 +144,7 @@ def load_profiles(database: Path) -> Profiles:
 
 
 def find_profile(profiles: Profiles, name: str, estimator: Estimator) -> Profile:
-    """Return the profile called `name`."""
+    """Return the profile called `name`; refuse another estimator's."""
     known = [DEFAULT, *(p.name for p in profiles.values() if p.estimator == estimator.name)]
     if name not in known:
         hint = f"known: {', '.join(known)}; `warehouse calibrate` makes them"
@@ -204,16 +204,10 @@ def profiled_catalog(
     named: str | None = None,
     defined: Definitions | None = None,
 ) -> Catalog:
-    """Return the package's reference tables with the profiles that a database has.
+    """Return the package's reference tables, and own definitions, with a database's profiles.
 
-    Parameters
-    ----------
-    database
-        The file; it is read only if a profile is named, and may be missing.
-    named
-        The profile of rows that name none.
-    defined
-        Models and systems that are known as well.
+    The file is read only if a profile is named, and may be missing; `named` is the profile of rows
+    that name none.
     """
     known = packaged_catalog() if defined is None else defined.added_to(packaged_catalog())
     return with_profiles(known, lambda: load_profiles(database), estimator, named)
@@ -222,10 +216,7 @@ def profiled_catalog(
 def catalog_of(catalog: Catalog, name: object, estimator: Estimator) -> Catalog:
     """Return the catalog from which the rows of a profile take their constants.
 
-    Parameters
-    ----------
-    name
-        The profile; None where rows name none.
+    The name is None for rows that name no profile.
     """
     if not isinstance(catalog, ProfiledCatalog):
         return catalog
@@ -249,8 +240,8 @@ def resolve(
     refusals: list[Refusal] = []
     for name in groups:
         rows = np.flatnonzero(names == name)
-        own = {key: values[rows] for key, values in columns.items()}
-        resolved, refused = _resolve_one(name, estimator, relation, own, catalog, mends)
+        of_profile = {key: values[rows] for key, values in columns.items()}
+        resolved, refused = _resolve_one(name, estimator, relation, of_profile, catalog, mends)
         refusals += [replace(r, row=None if r.row is None else int(rows[r.row])) for r in refused]
         parts.append(resolved)
         order.append(rows)
@@ -276,10 +267,10 @@ def _resolve_one(
         catalog, profile = profiled.under(name, estimator)
     except RefusedError as error:
         height = len(columns[COLUMN])
-        refusals = [replace(one, row=row) for one in error.refusals for row in range(height)]
+        refusals = [replace(r, row=row) for r in error.refusals for row in range(height)]
     resolved, refused = estimator.resolve(relation, columns, catalog, mends)
     if profile is not None:
-        bad = {one.row for one in refused}
+        bad = {refusal.row for refusal in refused}
         refusals = [
             profile.refusal(system, row)
             for row, system in enumerate(systems(resolved))
@@ -293,24 +284,18 @@ def cells_of_space(
 ) -> Iterator[Cell]:
     """Yield the cells of a space, those of each profile that it names with its constants.
 
-    Parameters
-    ----------
-    is_checked
-        Whether `check_space` has accepted the space: then few cells are in memory at once.
+    `is_checked` says that `check_space` has accepted the space: then few cells are in memory at
+    once.
     """
     search = estimator.search
     if search is None:
         return
     cells = search.checked_cells if is_checked else search.cells
-    if not isinstance(catalog, ProfiledCatalog) or COLUMN not in space:
-        yield from cells(space, catalog, mends)
-        return
-    for name in space[COLUMN]:
-        own, profile = catalog.under(str(name), estimator)
-        for cell in cells({**space, COLUMN: (name,)}, own, mends):
+    for part, under, profile in _by_profile(estimator, space, catalog):
+        for cell in cells(part, under, mends):
             values = cell.problem.values
             system = (values.get("accelerator"), values.get("framework"))
-            if profile is not None and not profile.reaches(estimator, own, system):
+            if profile is not None and not profile.reaches(estimator, under, system):
                 raise RefusedError([profile.refusal(system)])
             yield cell
 
@@ -324,24 +309,28 @@ def check_space(
 ) -> None:
     """Raise the error that `cells_of_space` would raise, without keeping cells.
 
-    Parameters
-    ----------
-    on_checked
-        Called now and then with the number of combinations that were just checked.
+    `on_checked` takes the number of combinations that were checked since its last call.
     """
     search = estimator.search
     if search is None:
         return
-    if not isinstance(catalog, ProfiledCatalog) or COLUMN not in space:
-        search.check(space, catalog, mends, on_checked)
-        return
-    for name in space[COLUMN]:
-        own, profile = catalog.under(str(name), estimator)
-        part = {**space, COLUMN: (name,)}
-        search.check(part, own, mends, on_checked)
+    for part, under, profile in _by_profile(estimator, space, catalog):
+        search.check(part, under, mends, on_checked)
         if profile is not None:  # it may have no constant for a system of some cell
             for _ in cells_of_space(estimator, part, catalog, mends, is_checked=True):
                 pass
+
+
+def _by_profile(
+    estimator: Estimator, space: Space, catalog: Catalog
+) -> Iterator[tuple[Space, Catalog, Profile | None]]:
+    """Yield the part of a space of each profile that it names, with its catalog."""
+    if not isinstance(catalog, ProfiledCatalog) or COLUMN not in space:
+        yield space, catalog, None
+        return
+    for name in space[COLUMN]:
+        under, profile = catalog.under(str(name), estimator)
+        yield {**space, COLUMN: (name,)}, under, profile
 
 
 def _check(name: str, estimator: Estimator, stored: Callable[[], Profiles]) -> None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.columns import COLUMNS
 from estimators.contract import Array, Cell, Mends, Problem, Scalar
 from estimators.idle import with_idle_layouts
 from warehouse.database.record_batches import CHUNK_ROWS, keep_freed_memory, num_rows
@@ -44,14 +43,13 @@ def cells_of_problem(
     held
         Choices and layout columns with the value that every layout must have.
     """
-    problem = Problem({name: _plain(name, values[name]) for name in estimator.problem_columns})
-    own = {name: _plain(name, held.get(name, values[name])) for name in estimator.choice_columns}
-    every = estimator.searched_choices
-    searched = {name: some for name, some in every.items() if name not in held}
+    problem = Problem({name: values[name] for name in estimator.problem_columns})
+    given = {name: held.get(name, values[name]) for name in estimator.choice_columns}
+    searched = {n: some for n, some in estimator.searched_choices.items() if n not in held}
     cells = []
     for combination in itertools.product(*searched.values()):
         choices = estimator.consistent_choices(
-            {**own, **dict(zip(searched, combination, strict=True))}
+            {**given, **dict(zip(searched, combination, strict=True))}
         )
         cells.append(
             Cell(
@@ -68,27 +66,16 @@ def cells_of_problem(
     return list(with_idle_layouts(estimator, lambda: cells))
 
 
-def _plain(name: str, value: Scalar) -> Scalar:
-    """Return a value as a search has it: whole numbers as int, also in optional columns."""
-    return int(value) if isinstance(value, float) and COLUMNS[name].kind == "int" else value
-
-
 OnEvaluated = Callable[[int, int], None]
 """Takes the number of layouts that are evaluated, and of all."""
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """Every layout of some cells, in the cells' order: keys and results.
+    """Every layout of some cells, in the cells' order: keys and results, one element a layout.
 
-    A choice is that of the layout's cell: one value a cell, not one a row.
-
-    Attributes
-    ----------
-    columns
-        Keys and results, one element a layout.
-    cells
-        The cells, with the number of their first layout each.
+    A choice is that of the layout's cell: one value a cell, not one a row. Each cell has the number
+    of its first layout.
     """
 
     estimator: Estimator
@@ -116,26 +103,24 @@ class Layouts:
         return {**keys, **cell.choices, **values}
 
     def more_of(self, rows: Iterable[int], names: Iterable[str]) -> dict[int, dict[str, Scalar]]:
-        """Return further results of some layouts, by their place.
+        """Return further results of some layouts, by their number.
 
         The pieces in which they lie are evaluated again as they were, so that the results are those
         that all layouts would have, to the last bit.
         """
         wanted, names = np.unique(np.fromiter(rows, np.int64)), tuple(names)
-        found: dict[int, dict[str, Scalar]] = {}
-        for cell, place, layouts in _pieces(self.estimator, self.cells):
-            here = wanted[(wanted >= place.start) & (wanted < place.stop)]
+        results: dict[int, dict[str, Scalar]] = {}
+        for cell, piece, layouts in _pieces(self.estimator, self.cells):
+            here = wanted[(wanted >= piece.start) & (wanted < piece.stop)]
             if not len(here):
                 continue
-            out = _allocated(self.relation, names, place.stop - place.start)
+            out = _allocated(self.relation, names, piece.stop - piece.start)
             self.estimator.estimate(
                 self.relation, cell.values, layouts, cell.mends, out, self.catalog
             )
             for row in here.tolist():
-                found[row] = {
-                    name: column[row - place.start].item() for name, column in out.items()
-                }
-        return found
+                results[row] = {name: out[name][row - piece.start].item() for name in names}
+        return results
 
     def _cell_of(self, rows: Array) -> Array:
         begins = [begin for _, begin in self.cells]
@@ -150,29 +135,21 @@ def evaluated(
     catalog: Catalog,
     on_evaluated: OnEvaluated | None = None,
 ) -> Layouts:
-    """Return every layout of `cells`, evaluated.
-
-    Parameters
-    ----------
-    names
-        Keys and outputs of the estimator.
-    on_evaluated
-        Called after each piece.
-    """
+    """Return every layout of `cells` with some keys and outputs of the estimator, evaluated."""
     keep_freed_memory()
     search = estimator.search
-    found = [] if search is None else [(cell, search.count(cell)) for cell in cells]
-    found = [(cell, count) for cell, count in found if count]
-    begins = np.cumsum([0, *(count for _, count in found)]).tolist()
-    own = [(cell, begin) for (cell, _), begin in zip(found, begins, strict=False)]
+    counted = [] if search is None else [(cell, search.count(cell)) for cell in cells]
+    counted = [(cell, count) for cell, count in counted if count]
+    begins = np.cumsum([0, *(count for _, count in counted)]).tolist()
+    placed = [(cell, begin) for (cell, _), begin in zip(counted, begins, strict=False)]
     columns, done = _allocated(relation, names, begins[-1]), 0
-    for cell, place, layouts in _pieces(estimator, own):
-        out = {name: column[place] for name, column in columns.items()}
+    for cell, rows, layouts in _pieces(estimator, placed):
+        out = {name: column[rows] for name, column in columns.items()}
         estimator.estimate(relation, cell.values, layouts, cell.mends, out, catalog)
-        done += place.stop - place.start
+        done += rows.stop - rows.start
         if on_evaluated is not None:
             on_evaluated(done, begins[-1])
-    return Layouts(estimator, relation, catalog, columns, own)
+    return Layouts(estimator, relation, catalog, columns, placed)
 
 
 def _allocated(relation: Relation, names: Iterable[str], size: int) -> dict[str, Array]:
@@ -182,15 +159,10 @@ def _allocated(relation: Relation, names: Iterable[str], size: int) -> dict[str,
 def _pieces(
     estimator: Estimator, cells: Sequence[tuple[Cell, int]]
 ) -> Iterator[tuple[Cell, slice, Columns]]:
-    """Yield the layouts of cells in pieces, those of all cells in turn, with their places.
+    """Yield the layouts of cells in pieces, those of all cells in turn, with their rows.
 
     Cells that differ in one choice share most of the figures of a piece. The estimator keeps these
     until the next piece.
-
-    Parameters
-    ----------
-    cells
-        Cells with the place of their first layout each.
     """
     search = estimator.search
     if search is None:
@@ -200,7 +172,7 @@ def _pieces(
     for several in itertools.zip_longest(*pieces):
         for number, layouts in enumerate(several):
             if layouts is not None:
-                place = slice(ends[number], ends[number] + num_rows(layouts))
-                ends[number] = place.stop
-                yield cells[number][0], place, layouts
+                rows = slice(ends[number], ends[number] + num_rows(layouts))
+                ends[number] = rows.stop
+                yield cells[number][0], rows, layouts
         estimator.forget()

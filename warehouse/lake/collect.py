@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import writing
 from warehouse.database.record_batches import BATCH_ROWS, regrouped
-from warehouse.database.sink import DuckDBSink, commit_groups, transaction
+from warehouse.database.sink import commit_groups, store_batches, transaction
 from warehouse.errors import InputError
 from warehouse.lake.folder import Lake
 from warehouse.lake.jobs import Shard
@@ -80,13 +80,6 @@ def collect(database: Path, folder: Path) -> CollectReport:
     A cell whose files are not as its shard writes them is set aside: the next run of the shard
     evaluates it again. Unfinished files of ended processes are removed. Nothing else in the lake
     changes. A study of many cells is read as a stream.
-
-    Raises
-    ------
-    InputError
-        If the folder is no lake, has no study, or none that this package accepts.
-    DatabaseError
-        If the database cannot be opened for writing.
     """
     lake = Lake(folder)
     lake.check()
@@ -150,9 +143,9 @@ def _collect_study(
     connection: DuckDBPyConnection, lake: Lake, of_study: StudyCells, unasked: set[int]
 ) -> Collected:
     """Store the finished cells of a study, and remove its cells from `unasked`."""
-    study, sink, size = of_study.study, DuckDBSink(connection), of_study.size()
+    study, size = of_study.study, of_study.size()
     begin_study(connection, study, size.cells, size.rows)
-    missing = Missing(of_study, sink, connection)
+    missing = Missing(connection, of_study)
     cells = rows = rows_lacking = 0
     lacking: set[int] = set()
     damaged: list[str] = []
@@ -174,12 +167,13 @@ def _collect_study(
         for group in commit_groups(sound(relation), COMMIT_ROWS):
             with transaction(connection):
                 missing.record()
-                sink.store(of_study.estimator, relation, group, _batches(lake, relation, group))
+                batches = _batches(lake, relation, group)
+                store_batches(connection, of_study.estimator, relation, group, batches)
             connection.execute("checkpoint")  # for readers: a snapshot has no log
             cells += len(group)
             rows += sum(count for _, count in group)
     missing.record()
-    end_study(connection, study.name, missing.seen, rows + rows_lacking + missing.rows_before)
+    end_study(connection, study, missing.seen, rows + rows_lacking + missing.rows_before)
     unasked.difference_update(missing.seen.ids().tolist())
     return Collected(
         study.name,

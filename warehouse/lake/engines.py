@@ -46,11 +46,6 @@ def engine(name: EngineName, folder: Path, options: Mapping[str, str]) -> Engine
         The lake: Slurm's logs go there.
     options
         Slurm: options of sbatch, such as ``partition``. Ray: arguments of ``ray.init``.
-
-    Raises
-    ------
-    UsageError
-        If its package is not installed, or it does not know an option.
     """
     try:
         if name is EngineName.RAY:
@@ -77,21 +72,7 @@ def run_shards(
     retries: int = RETRIES,
     on_cells: Callable[[int], None] = lambda _cells: None,
 ) -> EngineReport:
-    """Run every shard of a study of a lake; start lost ones again.
-
-    Parameters
-    ----------
-    retries
-        Times that a lost shard is started again.
-    on_cells
-        Called now and then with the finished cells of the lake.
-
-    Raises
-    ------
-    WarehouseError
-        If a shard was refused, or lost more often than `retries`. The other shards are stopped;
-        written cells stay.
-    """
+    """Run every shard of a study of a lake; start lost ones again."""
     lake = Lake(folder)
     shards = [Shard(number, num_shards) for number in range(1, num_shards + 1)]
     running: dict[Shard, Job] = {}

@@ -64,10 +64,13 @@ seconds."""
 _LONGEST_NAME = 255
 """Bytes of the name of a file, on the usual file systems (NAME_MAX of POSIX.1-2017 limits.h)."""
 
-
 _NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 """The partition of NULL, as Hive, Spark, DuckDB and Arrow have it."""
 
+_CHECKSUM = "checksum"
+"""Key of a small file with the hash of its other keys; files of format 1 have none."""
+
+_TYPES = {"int": int, "str": str, "dict[str, Any]": dict}
 
 _AGAIN = "run the shard again"
 
@@ -78,21 +81,7 @@ _SWEEP_AGAIN = (
 
 @dataclass(frozen=True)
 class Manifest:
-    """One cell of a lake.
-
-    Attributes
-    ----------
-    cell_id
-        Its content id.
-    estimator, estimator_version, relation, variant
-        The code and the formulas that evaluated it.
-    file
-        Path of its rows, relative to the lake.
-    num_rows, num_bytes, sha256
-        Rows, size and hash of the file.
-    problem, choices
-        Values that are the same in every row.
-    """
+    """One cell of a lake."""
 
     cell_id: int
     estimator: str
@@ -116,13 +105,7 @@ class Lake:
     # ---- the lake ----
 
     def prepare(self) -> None:
-        """Make the folder a lake, unless it is one.
-
-        Raises
-        ------
-        InputError
-            If it has other content, or cannot be written.
-        """
+        """Make the folder a lake, unless it is one."""
         place = self.folder / "lake.json"
         if not place.exists():
             # Another shard may create the lake now: it writes lake.json before all but hidden
@@ -140,13 +123,7 @@ class Lake:
         self.check()
 
     def check(self) -> None:
-        """Raise unless the folder is a lake that this package can read.
-
-        Raises
-        ------
-        InputError
-            If it is not.
-        """
+        """Raise unless the folder is a lake that this package can read."""
         place = self.folder / "lake.json"
         another = "name a folder that `warehouse sweep --lake` wrote"
         if not self.folder.is_dir():
@@ -167,13 +144,7 @@ class Lake:
     # ---- studies and shards ----
 
     def refuse_long_name(self, study: Study) -> None:
-        """Refuse a study whose file in the lake would have a name that no file system takes.
-
-        Raises
-        ------
-        InputError
-            If its name is too long.
-        """
+        """Refuse a study whose file in the lake would have a name that no file system takes."""
         more = len(partial_name(self.study_place(study.name))) - _LONGEST_NAME
         if more > 0:
             raise InputError(
@@ -183,13 +154,7 @@ class Lake:
             )
 
     def add_study(self, study: Study) -> None:
-        """Record a study; one of that name must be the same.
-
-        Raises
-        ------
-        InputError
-            If the lake has another study of that name, or cannot be written.
-        """
+        """Record a study; one of that name must be the same."""
         place = self.study_place(study.name)
         document = {"file": study.file, "definition": study.definition}
         if place.exists():
@@ -212,25 +177,19 @@ class Lake:
         return self.study_place(name).is_file()
 
     def study(self, name: str) -> Study:
-        """Return one study.
-
-        Raises
-        ------
-        InputError
-            If the lake has none of that name, or its file is damaged.
-        """
+        """Return one study."""
         place = self.study_place(name)
         if not place.exists():
             raise InputError(f'{self.folder}: has no `study` "{name}"')
         document = self._read(place, _SWEEP_AGAIN)
         try:
-            found = study_of_definition(document["definition"], document["file"])
-            get(found.estimator)
+            study = study_of_definition(document["definition"], document["file"])
+            get(study.estimator)
         except (AttributeError, KeyError, TypeError, ValueError, WarehouseError) as error:
             raise InputError(f"{place}: is no study: {error!r}", _SWEEP_AGAIN) from None
-        if found.name != name:
-            raise InputError(f"{place}: has the study {shown(found.name)}", _SWEEP_AGAIN)
-        return found
+        if study.name != name:
+            raise InputError(f"{place}: has the study {shown(study.name)}", _SWEEP_AGAIN)
+        return study
 
     def begin_shard(self, study: str, shard: Shard) -> None:
         """Record that a shard was started."""
@@ -243,11 +202,11 @@ class Lake:
         """Return the shards that were started, the last one last; their files' names say which."""
         places = list(self._parts(f"shards/{quote(study, safe=' ')}", "*-of-*.json"))
         places.sort(key=lambda place: place.lstat().st_mtime_ns)
-        found: list[Shard] = []
+        shards: list[Shard] = []
         for place in places:
             with suppress(UsageError):  # another program's file
-                found.append(read_shard(place.stem.replace("-of-", "/")))
-        return found
+                shards.append(read_shard(place.stem.replace("-of-", "/")))
+        return shards
 
     # ---- cells ----
 
@@ -261,13 +220,7 @@ class Lake:
         return len(self.cells())
 
     def manifest(self, cell_id: int) -> Manifest:
-        """Return the manifest of a finished cell.
-
-        Raises
-        ------
-        InputError
-            If it is damaged.
-        """
+        """Return the manifest of a finished cell."""
         place = self._manifest_place(cell_id)
         document = self._read(place)
         types = {field.name: _TYPES[str(field.type)] for field in fields(Manifest)}
@@ -288,7 +241,7 @@ class Lake:
     def rows_place(self, table: str, cell: Cell) -> Path:
         """Return where the rows of a cell are."""
         model = cell.problem.values.get("model")
-        partition = partition_of(None if model is None else str(model))
+        partition = f"model={_NO_NAME if model is None else quote(str(model), safe='')}"
         return self.folder / "rows" / table / partition / f"{cell.id}.parquet"
 
     def add_cell(self, estimator: Estimator, cell: Cell, rows: Path, num_rows: int) -> None:
@@ -309,13 +262,7 @@ class Lake:
         _write_json(self._manifest_place(cell.id), asdict(manifest))
 
     def fault_of(self, relation: Relation, cell: Cell, num_rows: int) -> str | None:
-        """Return how the files of a cell differ from what its shard writes; None if they do not.
-
-        Parameters
-        ----------
-        num_rows
-            The number of its layouts, as this package counts them.
-        """
+        """Return how the files of a cell differ from what its shard writes; None if they do not."""
         place, rows = self._manifest_place(cell.id), self.rows_place(relation.table, cell)
         try:
             manifest = self.manifest(cell.id)
@@ -387,12 +334,6 @@ class Lake:
             yield from (self.folder / part).glob(pattern)
 
 
-_CHECKSUM = "checksum"
-"""Key of a small file with the hash of its other keys; files of format 1 have none."""
-
-_TYPES = {"int": int, "str": str, "dict[str, Any]": dict}
-
-
 def partial_name(place: Path) -> str:
     """Return a name for a file that becomes `place` once it is complete."""
     return f".{place.name}.{own_mark()}-{uuid.uuid4().hex[:8]}{_PARTIAL}"
@@ -449,20 +390,15 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
     """Return how a Parquet file says that it differs from the rows of a cell.
 
     Its bytes are those that were written: only pages of `step_seconds`, which ranks, are decoded.
-
-    Raises
-    ------
-    pyarrow.ArrowException, OSError
-        If it is damaged.
     """
     with pq.ParquetFile(place) as file:
         if not _fits(file.schema_arrow, relation):
             return f"{place}: its columns are not those of table {relation.table}"
-        found, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
-        if found.num_rows != num_rows:
-            return f"{place}: has {found.num_rows:,} rows, and the cell {num_rows:,}"
-        for group in range(found.num_row_groups):
-            ids = found.row_group(group).column(column).statistics
+        metadata, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
+        if metadata.num_rows != num_rows:
+            return f"{place}: has {metadata.num_rows:,} rows, and the cell {num_rows:,}"
+        for group in range(metadata.num_row_groups):
+            ids = metadata.row_group(group).column(column).statistics
             if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
     return None
@@ -490,8 +426,3 @@ def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dic
     if _CHECKSUM in document and document.pop(_CHECKSUM) != _checksum(document):
         raise InputError(f"{place}: its `{_CHECKSUM}` does not fit its content", remedy)
     return document
-
-
-def partition_of(model: str | None) -> str:
-    """Return the hive partition of one model's rows; the name is percent-encoded."""
-    return f"model={_NO_NAME if model is None else quote(model, safe='')}"

@@ -34,13 +34,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardReport:
-    """The outcome of a shard: cells and rows that this run wrote, and cells of earlier runs.
-
-    Attributes
-    ----------
-    seconds
-        Time of the whole run.
-    """
+    """The outcome of a shard: cells and rows that this run wrote, and cells of earlier runs."""
 
     study: str
     shard: Shard
@@ -51,13 +45,7 @@ class ShardReport:
 
 
 def read_shard(text: str) -> Shard:
-    """Return the shard that ``I/N`` names.
-
-    Raises
-    ------
-    UsageError
-        If the text is not of this form.
-    """
+    """Return the shard that ``I/N`` names."""
     number, _, of = text.partition("/")
     # short texts bound the time of int(), and keep the names of files short
     is_whole = all(part.isdecimal() and len(part) < 10 for part in (number, of))

@@ -39,11 +39,6 @@ def cells_of_shard(study: Study, catalog: Catalog, shard: Shard) -> Iterator[Cel
     The combinations of problem values are dealt, sorted by their size. Choices and held values of
     layouts stay together, because a cell of one may complete another. The first shard checks the
     whole study; the others find only faults of their own combinations.
-
-    Raises
-    ------
-    InputError
-        If the estimator refuses the shard.
     """
     is_whole = shard.of == 1
     seen: set[int] = set()

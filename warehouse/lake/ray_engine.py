@@ -18,18 +18,7 @@ if TYPE_CHECKING:
 
 
 class RayEngine:
-    """Runs shards on the cluster that Ray finds, or on the cores of this machine.
-
-    Parameters
-    ----------
-    options
-        Arguments of ``ray.init``, such as ``address``.
-
-    Raises
-    ------
-    UsageError
-        If Ray cannot be reached, or does not know an option.
-    """
+    """Runs shards on the cluster that Ray finds, or on the cores of this machine."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         arguments: dict[str, Any] = {

@@ -31,14 +31,7 @@ if TYPE_CHECKING:
 
 
 def prepare_lake(folder: Path, study: Study) -> Lake:
-    """Make a folder a lake and record the study in it, unless that is done already.
-
-    Raises
-    ------
-    InputError
-        If the folder is something else, has another study of that name, or cannot be written; or
-        if the study takes a stored profile, which is in a database.
-    """
+    """Make a folder a lake and record the study in it, unless that is done already."""
     refuse_profiles(study)
     lake = Lake(folder)
     lake.refuse_long_name(study)
@@ -48,13 +41,7 @@ def prepare_lake(folder: Path, study: Study) -> Lake:
 
 
 def refuse_profiles(study: Study) -> None:
-    """Refuse a study that takes a stored profile: shards share no database.
-
-    Raises
-    ------
-    InputError
-        If it does.
-    """
+    """Refuse a study that takes a stored profile: shards share no database."""
     profiles = {str(name) for space in study.spaces for name in space.get(COLUMN, ())} - {DEFAULT}
     if profiles:
         raise InputError(
@@ -69,16 +56,6 @@ def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
 
     If only a sample of the cells is counted, this assumes that a shard has one Nth of the rows and
     of the finished cells of the lake, and that these are as large as the others.
-
-    Parameters
-    ----------
-    folder
-        The lake; it may be missing.
-
-    Raises
-    ------
-    InputError
-        If the study is refused, or takes a stored profile.
     """
     refuse_profiles(study)
     lake = Lake(folder)
@@ -103,28 +80,16 @@ def run_shard(
 
     Shards share only the folder. A killed shard continues where it stopped. Two runs of one shard
     at the same time do the work twice, without harm.
-
-    Parameters
-    ----------
-    folder
-        A lake that has the study.
-    on_cells
-        Called after each cell with the cells and rows that this run wrote.
-
-    Raises
-    ------
-    InputError
-        If the folder is no lake, has no such study, or cannot be written.
     """
     started = time.perf_counter()
     lake = Lake(folder)
     lake.check()
-    asked = lake.study(study)
-    estimator = get(asked.estimator)
-    catalog = asked.defined.added_to(packaged_catalog())
+    loaded = lake.study(study)
+    estimator = get(loaded.estimator)
+    catalog = loaded.defined.added_to(packaged_catalog())
     lake.begin_shard(study, shard)
     cells = rows = before = 0
-    for cell in cells_of_shard(asked, catalog, shard):
+    for cell in cells_of_shard(loaded, catalog, shard):
         if lake.has(cell):
             before += 1
             continue

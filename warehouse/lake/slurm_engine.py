@@ -34,11 +34,6 @@ class SubmititEngine:
         As `sbatch` has them, without the dashes: ``partition``, ``time``, ``cpus_per_task``.
     cluster
         ``slurm`` or ``local``.
-
-    Raises
-    ------
-    UsageError
-        If there is no Slurm here, or submitit does not know an option.
     """
 
     def __init__(self, folder: Path, options: Mapping[str, str], cluster: str) -> None:

@@ -13,16 +13,15 @@ from warehouse.database.sql_text import literal
 from warehouse.evaluate.csv_parquet import check_source
 from warehouse.evaluate.profiles import read_profiles, with_profiles
 from warehouse.measure.read import find_estimator, read_measurements
-from warehouse.measure.store import not_counted, refuse_name, store_measurements
-from warehouse.studies.known import every_definition
+from warehouse.measure.store import refuse_name, store_measurements
+from warehouse.studies.definitions import every_definition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
     from duckdb import DuckDBPyConnection
 
-    from warehouse.measure.store import NotCounted
     from warehouse.show.values import Row
 
 KEY = ("estimator", "variant", "profile")
@@ -43,19 +42,19 @@ MILLISECOND_RATIOS = (500, 2000)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """Measured runs with their estimates: a row for each run, estimator, variant and profile.
 
     Attributes
     ----------
-    columns, rows
+    rows
         The comparison, base units throughout.
     num_runs
         Runs that were stored.
     num_cells, num_new_cells
         Cells of their estimates, and how many of them were not stored before.
     left_out
-        Runs that view `published_accuracy` leaves out, by reason.
+        Reason -> runs that view `published_accuracy` leaves out.
     """
 
     columns: tuple[str, ...]
@@ -63,7 +62,7 @@ class Comparison:
     num_runs: int
     num_cells: int
     num_new_cells: int
-    left_out: list[NotCounted]
+    left_out: Mapping[str, Sequence[str]]
 
 
 def measure_runs(
@@ -76,8 +75,10 @@ def measure_runs(
     profile: str | None = None,
     catalog: Path | None = None,
     warn: Callable[[str], None] = lambda _: None,
-) -> Comparison:
+) -> RunComparison:
     """Store measured runs with their estimates, and compare both.
+
+    If anything is refused, the error names every fault and nothing is written.
 
     Parameters
     ----------
@@ -85,8 +86,6 @@ def measure_runs(
         A file of runs, or a frame.
     name
         The name that the runs are stored under.
-    estimator
-        The estimator that completes and estimates the runs; None: the default of `measure`.
     replaces
         Replace runs that are stored under that name.
     profile
@@ -108,32 +107,42 @@ def measure_runs(
         profiled = None if profile is None else with_profiles(known, stored, model, profile)
         measured = read_measurements(source, model, plain, warn, profiled=profiled)
         new = store_measurements(connection, name, measured, defined, replaces=replaces)
-        columns, rows = _compared(connection, name)
-        left_out = not_counted(connection, name)
+        rows = _compared(connection, name)
+        left_out = _left_out(connection, name)
     _warn_of_milliseconds(measured.file, rows, warn)
-    return Comparison(columns, rows, len(measured.records), len(measured.cells), new, left_out)
+    return RunComparison(SHOWN, rows, len(measured.records), len(measured.cells), new, left_out)
 
 
 def _warn_of_milliseconds(file: str, rows: Sequence[Row], warn: Callable[[str], None]) -> None:
-    """Warn if every step is about a thousand times its estimate."""
     steps = [
         (row[SHOWN.index("measured_step_seconds")], row[SHOWN.index("step_seconds")])
         for row in rows
     ]
     least, most = MILLISECOND_RATIOS
-    if steps and all(own and least <= measured / own <= most for measured, own in steps):
-        measured, own = steps[0]
+    if steps and all(step and least <= measured / step <= most for measured, step in steps):
+        measured, step = steps[0]
         warn(
             f"{file}: `step_seconds` is in seconds, and every row is about 1000 times its estimate "
-            f"({measured:,.4g} and {own:,.2g} s in the first). If these are milliseconds, divide "
+            f"({measured:,.4g} and {step:,.2g} s in the first). If these are milliseconds, divide "
             "them by 1000 and store them again with --replace"
         )
 
 
-def _compared(connection: DuckDBPyConnection, name: str) -> tuple[tuple[str, ...], list[Row]]:
+def _compared(connection: DuckDBPyConnection, name: str) -> list[Row]:
     query = (
         f"select {', '.join(SHOWN)} from measurement_comparison "
         "left join (select problem_id, hbm_bytes from problem) using (problem_id) "
         f"where reference = {literal(name)} order by {', '.join(KEY)}, measured_row"
     )
-    return SHOWN, list(connection.execute(query).fetchall())
+    return list(connection.execute(query).fetchall())
+
+
+def _left_out(connection: DuckDBPyConnection, name: str) -> dict[str, list[str]]:
+    query = (
+        "select measured_row, reason from uncompared_measurement where reference = ? "
+        "order by measured_row"
+    )
+    left_out: dict[str, list[str]] = {}
+    for row, reason in connection.execute(query, [name]).fetchall():
+        left_out.setdefault(reason, []).append(row)
+    return left_out

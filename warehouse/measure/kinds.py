@@ -19,18 +19,13 @@ OF_KIND = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
 MEMORY_OF_KIND = (DEVICE, *OF_KIND.values())
 
 
-def memory_of_kind(kinds: Sequence[str | None], found: Mapping[str, Array]) -> Array:
-    """Return for each measurement the estimated memory of its kind.
+def memory_of_kind(kinds: Sequence[str | None], estimates: Mapping[str, Array]) -> Array:
+    """Return for each measurement the estimated memory of its kind, from estimates by column.
 
     If an estimator lacks these parts, every kind gets the estimate of the device's memory.
-
-    Parameters
-    ----------
-    found
-        Estimates by column, `memory_bytes` among them.
     """
-    memory = found[DEVICE]
+    memory = estimates[DEVICE]
     for kind, name in OF_KIND.items():
-        if name in found:
-            memory = np.where([each == kind for each in kinds], found[name], memory)
+        if name in estimates:
+            memory = np.where([each == kind for each in kinds], estimates[name], memory)
     return memory

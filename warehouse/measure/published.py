@@ -16,8 +16,8 @@ import numpy as np
 
 from estimators.contract import Problem, variant_name
 from estimators.inputs import records
+from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import ROW, published_intervals, published_steps
-from warehouse.calibrate.references import MEASUREMENTS
 from warehouse.database.sink import arrow_table, transaction
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
 from warehouse.database.temporary import registered
@@ -54,8 +54,8 @@ def store_published(
     frame = published_steps()
     resolved = resolve_rows(estimator, relation, frame, catalog, mends)
     is_measured = (frame["reference"] == MEASUREMENTS).to_numpy()
-    own = replace(resolved, is_good=resolved.is_good & is_measured)
-    cells = cells_of(estimator, relation, own.good, evaluate_rows(own), mends)
+    complete = replace(resolved, is_good=resolved.is_good & is_measured)
+    cells = cells_of(estimator, relation, complete.good, evaluate_rows(complete), mends)
     common = {
         "estimator": estimator.name,
         "variant": variant_name(mends, estimator.mends),
@@ -64,7 +64,7 @@ def store_published(
     rows = [
         {**row, **common, "reference": reference, ROW: name}
         for row, reference, name in zip(
-            _completed(resolved, own.is_good), frame["reference"], frame[ROW], strict=True
+            _completed(resolved, complete.is_good), frame["reference"], frame[ROW], strict=True
         )
     ]
     with transaction(connection):
@@ -76,31 +76,28 @@ def store_published(
                 "insert into published_estimate by name select * from incoming_estimates"
             )
     measured = int(is_measured.sum())
-    return PublishedReport(estimator.name, measured, measured - int(own.is_good.sum()), new)
+    return PublishedReport(estimator.name, measured, measured - int(complete.is_good.sum()), new)
 
 
-def _completed(resolved: Resolved, is_own: Array) -> list[dict[str, Any]]:
+def _completed(resolved: Resolved, is_complete: Array) -> list[dict[str, Any]]:
     """Return a record for each row: its interval, and its layout and problem or its refusal.
 
-    Parameters
-    ----------
-    is_own
-        Whether the row leaves no choice open: only then its estimate has a problem.
+    A row that leaves a choice open is not complete: its estimate has no problem.
     """
     names = PUBLISHED_ESTIMATE_TABLE.columns
-    found: list[dict[str, Any]] = [dict.fromkeys(names) for _ in resolved.is_good]
+    rows: list[dict[str, Any]] = [dict.fromkeys(names) for _ in resolved.is_good]
     for refusal in resolved.refusals:
-        if refusal.row is not None and found[refusal.row]["refusal"] is None:
+        if refusal.row is not None and rows[refusal.row]["refusal"] is None:
             reason = f"`{refusal.column}` {refusal.value} {refusal.reason}"
-            found[refusal.row]["refusal"] = reason
+            rows[refusal.row]["refusal"] = reason
     good = np.flatnonzero(resolved.is_good).tolist()
     columns = resolved.good
     problems = records({name: columns[name] for name in resolved.estimator.problem_columns})
     layouts = records({name: columns[name] for name in names if name in columns})
-    for place, row in enumerate(good):
-        if is_own[row]:
-            found[row] |= {"problem_id": Problem(problems[place]).id, **layouts[place]}
+    for row, problem, layout in zip(good, problems, layouts, strict=True):
+        if is_complete[row]:
+            rows[row] |= {"problem_id": Problem(problem).id, **layout}
     for name, ends in published_intervals(resolved).items():
         for row, end in zip(good, ends.tolist(), strict=True):
-            found[row][name] = end
-    return found
+            rows[row][name] = end
+    return rows

@@ -67,7 +67,7 @@ BINARY_SLACK = 1024**3 / 1e9
 
 @dataclass(frozen=True)
 class Measured:
-    """A file or frame of measured runs, checked and estimated.
+    """Measured runs, checked and estimated.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ def find_estimator(name: str | None) -> Estimator:
     """Return the estimator that completes and estimates measured runs, by default `measure`'s."""
     estimator = registry.get(name or registry.default("measure"))
     if not _can_measure(estimator):
-        able = [one.name for one in registry.all_estimators() if _can_measure(one)]
+        able = [each.name for each in registry.all_estimators() if _can_measure(each)]
         raise UsageError(
             f"`--estimator` {estimator.name} estimates no step of a number of GPUs and a batch",
             f"use {' or '.join(able)}",
@@ -111,7 +111,7 @@ def read_measurements(
     *,
     profiled: Catalog | None = None,
 ) -> Measured:
-    """Read, check and estimate the runs in a file or a frame.
+    """Read, check and estimate the runs in a file or a frame; an error names every fault.
 
     Parameters
     ----------
@@ -133,48 +133,40 @@ def read_measurements(
     refusals += _missing_cells(frame)
     resolved = resolve_rows(estimator, relation, frame, catalog, mends)
     estimates = [resolved]
-    found = [list(resolved.refusals), _impossible(resolved, measured)]
+    further = [list(resolved.refusals), _impossible(resolved, measured)]
     plain = _without_profile(frame)
     if profiled is not None and plain:
         again = resolve_rows(estimator, relation, frame[plain], profiled, mends)
         estimates.append(again)
-        found.append([_placed(one, plain) for one in again.refusals])
+        further.append(
+            [
+                refusal if refusal.row is None else replace(refusal, row=plain[refusal.row])
+                for refusal in again.refusals
+            ]
+        )
     # refusals of a faulty row's values are enough, those of derived values are left out
-    for faults in found:
-        refused = {one.row for one in refusals}
-        refusals += [
-            one
-            for one in faults
-            if (one not in refusals if one.row is None else one.row not in refused)
-        ]
+    for faults in further:
+        refused = {refusal.row for refusal in refusals} - {None}
+        refusals += [r for r in faults if r.row not in refused and r not in refusals]
     if refusals:
-        refusals.sort(key=lambda one: -1 if one.row is None else one.row)
+        refusals.sort(key=lambda refusal: -1 if refusal.row is None else refusal.row)
         raise InputError.from_refusals(refusals, called, _places(source, frame.height))
     cells = {
         cell.id: (cell, columns)
-        for one in estimates
-        for cell, columns in cells_of(estimator, relation, one.columns, evaluate_rows(one), mends)
+        for rows in estimates
+        for cell, columns in cells_of(estimator, relation, rows.columns, evaluate_rows(rows), mends)
     }
     runs = _records(resolved, frame, names, measured)
-    for one in estimates[1:]:
-        for row, problem in zip(plain, _problem_ids(one), strict=True):
+    for rows in estimates[1:]:
+        for row, problem in zip(plain, _problem_ids(rows), strict=True):
             runs[row]["profiled_problem_id"] = problem
     return Measured(estimator, called, runs, list(cells.values()))
 
 
 def _without_profile(frame: pl.DataFrame) -> list[int]:
-    """Return the numbers of the rows that name no profile."""
     if PROFILE not in frame.columns:
         return list(range(frame.height))
     return stripped(frame[PROFILE]).is_null().arg_true().to_list()
-
-
-def _placed(refusal: Refusal, rows: Sequence[int]) -> Refusal:
-    """Return the refusal of a row of a part of the file as that of the row in the file."""
-    return refusal if refusal.row is None else replace(refusal, row=rows[refusal.row])
-
-
-# ---- columns ----
 
 
 def _read(
@@ -226,9 +218,6 @@ def _misspelt(columns: Sequence[str], known: Sequence[str]) -> list[tuple[str, s
     return [(name, n) for name, n in near.items() if n in known and n not in columns]
 
 
-# ---- values ----
-
-
 def _names(frame: pl.DataFrame) -> tuple[list[str], list[Refusal]]:
     """Return the runs' names, by default their rows; a name given twice is refused."""
     if RUN not in frame.columns:
@@ -272,11 +261,10 @@ def _kinds(frame: pl.DataFrame) -> list[str | None]:
     """Return the kind of each measured memory, None where it is unknown."""
     if KIND not in frame.columns:
         return [None] * frame.height
-    return stripped(frame[KIND]).cast(pl.String).to_list()
+    return stripped(frame[KIND]).to_list()
 
 
 def _unknown_kinds(frame: pl.DataFrame) -> list[Refusal]:
-    """Return a refusal for each unknown kind of memory."""
     return [
         Refusal(KIND, kind, "is unknown", f"use {', '.join(MEMORY_KINDS)}", row)
         for row, kind in enumerate(_kinds(frame))
@@ -285,7 +273,6 @@ def _unknown_kinds(frame: pl.DataFrame) -> list[Refusal]:
 
 
 def _missing_cells(frame: pl.DataFrame) -> list[Refusal]:
-    """Return a refusal for each empty cell that has no default."""
     return [
         Refusal(name, None, "is missing", hint, row)
         for name, hint in NEEDED.items()
@@ -308,7 +295,7 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
         capacity = values.get("hbm_bytes", unknown)
         is_too_fast, is_tiny = seconds < least, memory < LEAST_BYTES
         is_huge = memory > capacity * BINARY_SLACK
-    found = [
+    refusals = [
         Refusal(
             SECONDS,
             _plain(seconds[at]),
@@ -319,28 +306,18 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
         )
         for at in np.flatnonzero(is_too_fast)
     ]
-    found += [
-        Refusal(
-            MEMORY,
-            _plain(memory[at]),
-            f"is less than {LEAST_BYTES / 1e6:g} MB",
-            _in_bytes(_plain(memory[at])),
-            int(rows[at]),
-        )
-        for at in np.flatnonzero(is_tiny)
-    ]
-    found += [
-        Refusal(
-            MEMORY,
-            _plain(memory[at]),
-            f"is more than the {capacity[at] / 1e9:,.0f} GB that a GPU has",
-            "give the bytes of the fullest GPU, not of all; an accelerator of another size has "
-            "another name, or give `hbm_bytes`",
-            int(rows[at]),
-        )
-        for at in np.flatnonzero(is_huge)
-    ]
-    return found
+    for at in np.flatnonzero(is_tiny | is_huge):
+        number, row = _plain(memory[at]), int(rows[at])
+        if is_tiny[at]:
+            reason, hint = f"is less than {LEAST_BYTES / 1e6:g} MB", _in_bytes(number)
+        else:
+            reason = f"is more than the {capacity[at] / 1e9:,.0f} GB that a GPU has"
+            hint = (
+                "give the bytes of the fullest GPU, not of all; an accelerator of another size has "
+                "another name, or give `hbm_bytes`"
+            )
+        refusals.append(Refusal(MEMORY, number, reason, hint, row))
+    return refusals
 
 
 def _plain(number: float) -> int | float:
@@ -366,14 +343,11 @@ def _places(source: Path | pl.DataFrame, height: int) -> list[str]:
     return starts + [f"row {row + 1}" for row in range(len(starts), height)]
 
 
-# ---- records ----
-
-
 def _records(
     resolved: Resolved, frame: pl.DataFrame, names: Sequence[str], measured: Columns
 ) -> list[dict[str, Any]]:
     columns = resolved.columns
-    kept = [name for name in MEASUREMENT_TABLE.columns if name in columns]
+    stored = {name: columns[name] for name in MEASUREMENT_TABLE.columns if name in columns}
     problems = _problem_ids(resolved)
     kinds = _kinds(frame)
     texts = {
@@ -382,21 +356,20 @@ def _records(
     }
     return [
         {
-            **row,
-            "measured_row": names[place],
-            "problem_id": problems[place],
+            **record,
+            "measured_row": names[row],
+            "problem_id": problems[row],
             "profiled_problem_id": None,
-            "measured_step_seconds": float(measured[SECONDS][place]),
-            "measured_memory_bytes": _or_none(measured[MEMORY][place]),
-            KIND: kinds[place] or ("unknown" if measured[MEMORY][place] > 0 else None),
-            **{name: values[place] if values else None for name, values in texts.items()},
+            "measured_step_seconds": float(measured[SECONDS][row]),
+            "measured_memory_bytes": _or_none(measured[MEMORY][row]),
+            KIND: kinds[row] or ("unknown" if measured[MEMORY][row] > 0 else None),
+            **{name: values[row] if values else None for name, values in texts.items()},
         }
-        for place, row in enumerate(records({name: columns[name] for name in kept}))
+        for row, record in enumerate(records(stored))
     ]
 
 
 def _problem_ids(resolved: Resolved) -> list[int]:
-    """Return the id of the problem of each row."""
     columns, names = resolved.columns, resolved.estimator.problem_columns
     return [Problem(values).id for values in records({name: columns[name] for name in names})]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -59,11 +58,10 @@ def store_measurements(
     """Store estimates and measurements in one transaction; return how many cells were new."""
     refuse_name(connection, name, replaces=replaces)
     estimator = measured.estimator
-    mends = frozenset(estimator.mends)
+    relation, mends = estimator.relations[0], frozenset(estimator.mends)
     created = datetime.now(UTC).replace(tzinfo=None)
     common = {"reference": name, "measurement_file": measured.file, "created_at": created}
-    rows = [{**common, **record} for record in measured.records]
-    relation = estimator.relations[0]
+    rows = [{**common, **run} for run in measured.records]
     with transaction(connection):
         study = evaluated_study(
             *(estimator, relation, mends, measured.file), name=MEASURE + name, defined=defined
@@ -83,16 +81,11 @@ def replace_measurements(
     record(connection, MEASUREMENT, name)
 
 
-@dataclass(frozen=True)
-class DroppedMeasurements:
-    """The number of removed runs, and what dropping their study removed."""
+def drop_measurements(database: Path, name: str) -> tuple[int, DropReport]:
+    """Remove the runs called `name`, and the cells that were evaluated for them alone.
 
-    runs: int
-    study: DropReport
-
-
-def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
-    """Remove the runs called `name`, and the cells that were evaluated for them alone."""
+    The result has the number of removed runs.
+    """
     refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size
     with writing(database) as connection, transaction(connection):
@@ -108,31 +101,8 @@ def drop_measurements(database: Path, name: str) -> DroppedMeasurements:
         sizes = delete_study(connection, MEASURE + name)
         record_removal(connection, MEASUREMENT, name)
     compact(database, done=dropped_in_words(f"measurements {name}", sizes))
-    report = DropReport(MEASURE + name, len(sizes), sum(sizes), before, database.stat().st_size)
-    return DroppedMeasurements(runs, report)
-
-
-@dataclass(frozen=True)
-class NotCounted:
-    """Measured rows that view `published_accuracy` leaves out, and the reason."""
-
-    reason: str
-    rows: tuple[str, ...]
-
-
-def not_counted(connection: DuckDBPyConnection, name: str) -> list[NotCounted]:
-    """Return the measured rows that view `published_accuracy` leaves out, by reason."""
-    found: dict[str, list[str]] = {}
-    for row, reason in connection.execute(_NOT_COUNTED, [name]).fetchall():
-        found.setdefault(reason, []).append(row)
-    return [NotCounted(reason, tuple(rows)) for reason, rows in found.items()]
-
-
-_NOT_COUNTED = """\
-select measured_row, reason
-from uncompared_measurement
-where reference = ?
-order by measured_row"""
+    after = database.stat().st_size
+    return runs, DropReport(MEASURE + name, len(sizes), sum(sizes), before, after)
 
 
 def _count(connection: DuckDBPyConnection, name: str) -> int:

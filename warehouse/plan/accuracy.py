@@ -238,7 +238,7 @@ def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, s
 
 def unlike_published(run: TrainingRun) -> list[str]:
     """Return the properties of the run that no published step has, so that no error covers them."""
-    published, values = cached("published", (), _published), run.problem
+    published, values = cached("published", (), _covered_by_published_steps), run.problem
     lines = []
     if int(values.get("num_experts") or 1) > 1 and not published["has_experts"]:
         lines.append("no published step is of a mixture of experts")
@@ -256,16 +256,7 @@ def unlike_published(run: TrainingRun) -> list[str]:
     return lines
 
 
-def _published() -> dict[str, Any]:
-    """Return what published steps cover: accelerators, programs, mixtures of experts."""
-    # here: the document is cached, and a plan that reads it needs no polars
-    import polars as pl
+def _covered_by_published_steps() -> dict[str, Any]:
+    from warehouse.plan.evaluated_steps import covered_by_published_steps  # takes polars
 
-    from warehouse.calibrate.published import IS_OWN, published_steps
-
-    steps = published_steps()
-    return {
-        "has_experts": bool(steps.filter(pl.col("num_experts").fill_null(1) > 1).height),
-        "accelerators": sorted(steps["accelerator"].unique().to_list()),
-        "programs": sorted(steps.filter(pl.col(IS_OWN))["framework"].unique().to_list()),
-    }
+    return covered_by_published_steps()

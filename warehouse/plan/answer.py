@@ -144,11 +144,6 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
 
     The last sweep has every GPU count that was tried. The answer has `top` layouts, and two at
     least, if there are as many.
-
-    Raises
-    ------
-    InputError
-        If nothing fits, or no GPU count meets every limit; the hint says what would.
     """
     last = sweeps[-1]
     within_limits = best_counts(run, compare_counts(run, ask, last))
@@ -159,7 +154,10 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     factor = memory_factor(run, errors)
 
     def spare_of(layout: Line) -> float | None:
-        return _spare_lacking(run, layout, factor)
+        """Return the share of the memory that a layout should leave free; None if it does."""
+        spare = spare_wanted(run, layout, factor)
+        is_free = spare is None or layout["headroom_bytes"] >= spare * layout["hbm_bytes"]
+        return None if is_free else spare
 
     parts = _Parts(ask)
     parts.queries["layouts"] = queries.best_layouts(run, problem, wanted)
@@ -175,7 +173,9 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     # only queried if a count has no layout that fits: the query reads all layouts
     has_all = len(counts) == len(last.problems)
     memory = [] if has_all else ask(parts.queries["least_memory"])
-    if _has_expert_degrees(run):
+    degree = "expert_parallel"
+    is_searched = degree in run.estimator.relations[0].keys and degree not in run.request.held
+    if is_searched and int(run.problem.get("num_experts") or 1) > 1:
         parts.read("expert_degrees", queries.best_by_experts(run, problem))
     groups = [parts.rows.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
@@ -240,27 +240,12 @@ def _read_runs(
     return [{**line, "slow_training_seconds": slow.get(line["num_gpus"])} for line in counts]
 
 
-def _has_expert_degrees(run: TrainingRun) -> bool:
-    """Return whether layouts of the run may split experts over different numbers of GPUs."""
-    name = "expert_parallel"
-    is_searched = name in run.estimator.relations[0].keys and name not in run.request.held
-    return is_searched and int(run.problem.get("num_experts") or 1) > 1
-
-
 def _with_best(degrees: Sequence[Line], best: Line) -> list[Line]:
     """Return the layout of each degree, `best` for its own; none where there is only one degree."""
     if len(degrees) < 2:
         return []
     name = "expert_parallel"
     return [best if line[name] == best[name] else line for line in degrees]
-
-
-def _spare_lacking(run: TrainingRun, layout: Line, factor: float) -> float | None:
-    """Return the share of the memory that a layout should leave free; None if it does."""
-    spare = spare_wanted(run, layout, factor)
-    if spare is not None and layout["headroom_bytes"] >= spare * layout["hbm_bytes"]:
-        return None
-    return spare
 
 
 def _option_of_price(line: Line) -> str | None:

@@ -11,7 +11,8 @@ from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import double, listed
 from warehouse.database.temporary import keep_view, replaced
 from warehouse.database.views import LEADING_ROW
-from warehouse.plan.queries import KIND, STEP_PARTS, best_layouts, is_candidate
+from warehouse.plan.queries import KIND, best_layouts, is_candidate
+from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -74,10 +75,7 @@ class QueryCache:
     ) -> Iterator[None]:
         """Let queries in this block see only the candidates of one problem.
 
-        Parameters
-        ----------
-        slowest
-            Longest step of the candidates [s]; None: no limit.
+        Their steps take `slowest` seconds at most; None: no limit.
         """
         found = _candidates(run, "configuration_flops", [problem])
         if slowest is not None:
@@ -107,17 +105,11 @@ def _candidates(run: TrainingRun, source: str, problems: Iterable[int]) -> str:
 def slowest_needed(
     run: TrainingRun, ask: QueryCache, problem: int, top: int, spare: Callable[[Line], float | None]
 ) -> float | None:
-    """Return a step time that no layout of an answer exceeds; None if it is unknown.
+    """Return a step time that no layout of an answer with `top` layouts exceeds; None if unknown.
 
     Leading rows contain enough layouts for an answer. The answer has these layouts or faster ones
-    that are not leading rows. Call it in a block of `QueryCache.fastest_of`.
-
-    Parameters
-    ----------
-    top
-        Layouts of the answer.
-    spare
-        Share of the memory that a layout should leave free; None: no safer one is asked for.
+    that are not leading rows. `spare` returns the share of the memory that a layout should leave
+    free; None: no roomier one is needed. Call it in a block of `QueryCache.fastest_of`.
     """
     if run.request.held:
         return None

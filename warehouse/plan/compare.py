@@ -38,29 +38,15 @@ _LARGEST = 65_536
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The fastest layout of each GPU count that has one which fits.
-
-    Attributes
-    ----------
-    lines
-        One for each count, with the figures of its layout.
-    rates
-        Price and power of a GPU that the figures are based on.
-    """
+class CountComparison:
+    """The fastest layout of each GPU count that has one which fits, at the rates of one GPU."""
 
     lines: Sequence[Line]
     rates: GpuRates
 
 
-def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Comparison:
-    """Return the fastest layout of each GPU count of a sweep that is stored.
-
-    Raises
-    ------
-    InputError
-        If no layout fits, or none on the count that is asked for.
-    """
+def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> CountComparison:
+    """Return the fastest layout of each GPU count of a sweep that is stored."""
     problems, wanted = list(sweep.problems.values()), run.request.num_gpus
     with ask.fastest_of(run, problems):
         lines, rates = [], GpuRates()
@@ -73,39 +59,28 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> Compariso
             lines = ask(queries.counts(run, problems, rates))
     if not lines or (wanted is not None and wanted not in {line["num_gpus"] for line in lines}):
         raise nothing_fits(run, ask, sweep, lines)
-    return Comparison(lines, rates)
+    return CountComparison(lines, rates)
 
 
-def best_counts(run: TrainingRun, comparison: Comparison) -> list[Line]:
-    """Return the lines within every limit, the best one first.
-
-    Raises
-    ------
-    InputError
-        If there is none; the message has the nearest figure for each limit.
-    """
-    kept = within_limits(run, comparison.lines)
-    if not kept:
+def best_counts(run: TrainingRun, comparison: CountComparison) -> list[Line]:
+    """Return the lines within every limit, the best one first; there is one at least."""
+    lines = within_limits(run, comparison.lines)
+    if not lines:
         raise nothing_within_limits(run, comparison.lines, comparison.rates)
-    return kept
+    return lines
 
 
 def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
     """Return the counts to try between a power of two and the next.
 
-    Parameters
-    ----------
-    tried
-        Counts that were tried.
-    lines
-        The fastest layout of each of them that has one which fits.
+    `lines` has the fastest layout of each count that was tried and has one which fits.
     """
-    kept = within_limits(run, lines)
-    best = kept[0]["num_gpus"] if kept else _nearest_count(run, lines)
+    within = within_limits(run, lines)
+    best = within[0]["num_gpus"] if within else _nearest_count(run, lines)
     low = best // 2 if run.request.limits.takes_cheapest else best
-    found = {low * quarter // 4 for quarter in _REFINED if low >= 4} - set(tried)
+    counts = {low * quarter // 4 for quarter in _REFINED if low >= 4} - set(tried)
     server = server_size(run)
-    return sorted(n for n in found if is_sold(n, server) and n <= run.request.max_gpus)
+    return sorted(n for n in counts if is_sold(n, server) and n <= run.request.max_gpus)
 
 
 def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
@@ -129,7 +104,7 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
         "cost_usd": limits.budget_usd,
         "power_watts": None if limits.max_mw is None else limits.max_mw * 1e6,
     }
-    kept = [
+    within = [
         line
         for line in lines
         if all(
@@ -139,7 +114,7 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
     ]
     by_time = ("training_seconds", "gpu_hours")
     order = ("gpu_hours", "num_gpus") if limits.takes_cheapest else by_time
-    return sorted(kept, key=lambda line: tuple(line[name] for name in order))
+    return sorted(within, key=lambda line: tuple(line[name] for name in order))
 
 
 # ---- counts that the batch does not divide over ----
@@ -151,8 +126,6 @@ class NoFaster:
 
     Attributes
     ----------
-    num_gpus, smaller
-        The count, and the smaller one.
     is_slower
         Whether it takes as long as the smaller one or longer.
     odd_part
@@ -178,27 +151,18 @@ class NoFaster:
 
 
 def no_faster_counts(run: TrainingRun, lines: Iterable[Line]) -> dict[int, NoFaster]:
-    """Return the GPU counts whose time is hardly better than that of a smaller one, by count.
-
-    Parameters
-    ----------
-    lines
-        The fastest layout of each count that has one which fits.
-    """
-    found: dict[int, NoFaster] = {}
+    """Return the GPU counts whose time is hardly better than that of a smaller one, by count."""
+    slow: dict[int, NoFaster] = {}
     fastest: Line | None = None
-    for line in sorted(lines, key=lambda line: int(line["num_gpus"])):
-        if fastest is None:
+    for line in sorted(lines, key=_count):
+        ratio = 0 if fastest is None else line["training_seconds"] / fastest["training_seconds"]
+        if fastest is None or ratio < _HARDLY:
             fastest = line
             continue
-        ratio = line["training_seconds"] / fastest["training_seconds"]
-        if ratio < _HARDLY:
-            fastest = line
-            continue
-        count = int(line["num_gpus"])
+        count = _count(line)
         odd, batch = missing_factor(run, count) or (1, None)
-        found[count] = NoFaster(count, int(fastest["num_gpus"]), ratio >= 1, odd, batch)
-    return found
+        slow[count] = NoFaster(count, _count(fastest), ratio >= 1, odd, batch)
+    return slow
 
 
 def missing_factor(run: TrainingRun, num_gpus: int) -> tuple[int, int] | None:
@@ -208,12 +172,10 @@ def missing_factor(run: TrainingRun, num_gpus: int) -> tuple[int, int] | None:
     sequences can have it.
     """
     odd = num_gpus // (num_gpus & -num_gpus)
-    return None if run.batch % odd == 0 else (odd, _batch_with(odd, run.batch))
-
-
-def _batch_with(odd: int, batch: int) -> int:
-    """Return the least product of `odd` and a power of two that is not below a batch."""
-    return int(odd << (-(-batch // odd) - 1).bit_length())
+    if run.batch % odd == 0:
+        return None
+    # the least product of the factor and a power of two that is not below the batch
+    return odd, int(odd << (-(-run.batch // odd) - 1).bit_length())
 
 
 def better_batch(run: TrainingRun, lines: Sequence[Line]) -> NoFaster | None:
@@ -226,16 +188,16 @@ def better_batch(run: TrainingRun, lines: Sequence[Line]) -> NoFaster | None:
         return None
     slow = no_faster_counts(run, lines)
     good = [line for line in lines if line["num_gpus"] not in slow]
-    waiting = {n: each for n, each in slow.items() if each.batch}
-    scaled = [_between(good, num_gpus) for num_gpus in waiting]
-    kept = within_limits(run, [*lines, *scaled])
-    return waiting[kept[0]["num_gpus"]] if kept and kept[0].get("is_scaled") else None
+    uneven = {count: why for count, why in slow.items() if why.batch}
+    scaled = [_between(good, num_gpus) for num_gpus in uneven]
+    within = within_limits(run, [*lines, *scaled])
+    return uneven[within[0]["num_gpus"]] if within and within[0].get("is_scaled") else None
 
 
 def _between(good: Sequence[Line], num_gpus: int) -> Line:
     """Return a line for a GPU count from the counts next to it."""
-    smaller = max((each for each in good if each["num_gpus"] < num_gpus), key=_count)
-    larger = min((each for each in good if each["num_gpus"] > num_gpus), key=_count, default=None)
+    smaller = max((line for line in good if line["num_gpus"] < num_gpus), key=_count)
+    larger = min((line for line in good if line["num_gpus"] > num_gpus), key=_count, default=None)
     more = num_gpus / smaller["num_gpus"]
     growth = 1.0
     if larger is not None:
@@ -260,13 +222,7 @@ def _count(line: Line) -> int:
 
 
 def why_no_layout_fits(least_bytes: float | None) -> str:
-    """Return the reason why a GPU count has no layout that fits.
-
-    Parameters
-    ----------
-    least_bytes
-        The least memory of its layouts; None: it has none.
-    """
+    """Return why a GPU count has no layout that fits; without least memory it has none at all."""
     if least_bytes is None:
         return f"no layout: {LAYOUT_RULE}"
     return f"none fits: the smallest takes {least_bytes / 1e9:,.1f} GB"
@@ -275,20 +231,16 @@ def why_no_layout_fits(least_bytes: float | None) -> str:
 def nothing_fits(
     run: TrainingRun, ask: QueryCache, sweep: Sweep, fitting: Sequence[Line]
 ) -> InputError:
-    """Return the error of GPU counts without a layout that fits: the least memory, what fits.
-
-    Parameters
-    ----------
-    fitting
-        The fastest layout of each count that has one which fits.
-    """
+    """Return the error of GPU counts without a layout that fits: the least memory, what fits."""
     counts = sorted(sweep.problems)
     wanted = run.request.num_gpus or counts[-1]
     memory = ask(queries.least_memory(run, sweep.problems.values()))
     # of several counts, the largest one that has a layout
     least = next((line for line in memory if line["num_gpus"] == wanted), memory[-1])
     enough = next((line["num_gpus"] for line in fitting if line["num_gpus"] > wanted), None)
-    used = _used_by_a_safe_layout(run, ask)
+    used = safe_share(run)
+    if used is not None:
+        used /= memory_factor(run, known_errors(run, ask))
     safe = next(
         (
             line["num_gpus"]
@@ -315,14 +267,8 @@ def nothing_fits(
     return InputError(said, f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint)
 
 
-def _used_by_a_safe_layout(run: TrainingRun, ask: QueryCache) -> float | None:
-    """Return the share of the memory up to which a layout is likely to fit; None if unknown."""
-    used = safe_share(run)
-    return None if used is None else used / memory_factor(run, known_errors(run, ask))
-
-
 def _holds(run: TrainingRun, line: Line, used: float | None) -> bool:
-    """Return whether the layout with the least memory of a count is likely to fit."""
+    """Return whether the layout with the least memory of a count uses at most a share of it."""
     free = float(line["hbm_bytes"]) - run.request.headroom_bytes
     limit = free if used is None else min(free, used * float(line["hbm_bytes"]))
     return float(line["least_memory_bytes"]) <= limit
@@ -379,22 +325,22 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     reasons = []
     if limits.days is not None:
         fastest = min(lines, key=lambda line: line["training_seconds"])
+        time = run_time_in_words(fastest["training_seconds"])
         reasons.append(
-            f"`--days` {limits.days:g}: the fastest takes {time_in_words(fastest)} on "
-            f"{fastest['num_gpus']:,} GPUs"
+            f"`--days` {limits.days:g}: the fastest takes {time} on {fastest['num_gpus']:,} GPUs"
         )
     if limits.budget_usd is not None:
         cheapest = min(lines, key=lambda line: line["cost_usd"])
         reasons.append(
             f"`--budget-usd` {limits.budget_usd:,.0f}: the cheapest costs "
             f"{cheapest['cost_usd']:,.0f} USD at {rates.usd_per_gpu_hour:.2f} USD/GPU-hour, on "
-            f"{cheapest['num_gpus']:,} GPUs in {time_in_words(cheapest)}"
+            f"{cheapest['num_gpus']:,} GPUs in {run_time_in_words(cheapest['training_seconds'])}"
         )
     if limits.max_mw is not None:
         least = min(lines, key=lambda line: line["power_watts"])
         reasons.append(
             f"`--max-mw` {limits.max_mw:g}: the least is {least['power_watts'] / 1e6:,.3f} MW, on "
-            f"{least['num_gpus']:,} GPUs in {time_in_words(least)}"
+            f"{least['num_gpus']:,} GPUs in {run_time_in_words(least['training_seconds'])}"
         )
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
     other = better_batch(run, lines)
@@ -415,8 +361,3 @@ def _largest_is_too_slow(run: TrainingRun, lines: Sequence[Line], days: float) -
     is_largest = all(line["num_gpus"] <= fastest["num_gpus"] for line in lines)
     may_be_larger = 2 * fastest["num_gpus"] > run.request.max_gpus
     return is_largest and may_be_larger and fastest["training_seconds"] > days * 86400
-
-
-def time_in_words(line: Line) -> str:
-    """Return the time that a run takes, in words."""
-    return run_time_in_words(line["training_seconds"])

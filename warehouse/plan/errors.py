@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.accelerators import OWN_SYSTEM, product_of
-from warehouse.calibrate.references import MEASUREMENTS, OTHER, OWN
+from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.profiles import DEFAULT
@@ -38,11 +38,11 @@ class Errors:
     Attributes
     ----------
     steps
-        Errors of the rate and of the time, with the number of rows compared and published.
+        Errors of the rate and of the time on published steps.
     is_stored
-        Whether any error comes from a table that is stored completely.
+        Whether any of these comes from a table that is stored completely.
     memory
-        Errors of the memory, by table of measured runs.
+        Errors of the memory on measured runs.
     own_runs
         Errors of the time on the user's own runs, by name and profile.
     note
@@ -69,49 +69,42 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
         int(run.problem.get("num_experts") or 1) > 1,
         sorted(state.items()),
     )
-    found = cached("errors", facts, lambda: _found(run, ask, state))
-    return Errors(**found)
+    return Errors(**cached("errors", facts, lambda: _errors(run, ask, state)))
 
 
-def _found(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
+def _errors(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
     """Return the attributes of `Errors`."""
-    from warehouse.plan.evaluated_errors import errors_of_steps, measured_errors  # takes polars
+    from warehouse.plan.evaluated_steps import errors_of_steps, measured_errors  # takes polars
 
     # without a cell that may have a measured configuration the queries have no rows
     is_measured = state["num_cells"] > 0
     stored, memory = (
         ask(query(run)) if is_measured else [] for query in (stored_errors, memory_errors)
     )
-    own = ask(own_run_errors(run)) if is_measured and state["measurements"] else []
-    steps, is_stored, note = errors_of_steps(run, stored, run.catalog)
+    own_runs = ask(own_run_errors(run)) if is_measured and state["measurements"] else []
+    steps, is_stored, note = errors_of_steps(run, stored)
     if run.estimator.takes_published_steps:
-        measured, measured_memory = measured_errors(run, run.catalog)
+        measured, measured_memory = measured_errors(run)
         steps += measured
         memory = [*memory, *measured_memory]
     return {
-        "steps": [dict(line) for line in steps],
+        "steps": steps,
         "is_stored": is_stored,
-        "memory": [dict(line) for line in memory],
-        "own_runs": [dict(line) for line in own],
+        "memory": list(map(dict, memory)),
+        "own_runs": list(map(dict, own_runs)),
         "note": note,
     }
 
 
 def state_of_measured(run: TrainingRun, ask: QueryCache) -> Line:
-    """Return the state on which stored errors depend."""
-    # published steps may be changed in the database
-    [steps] = ask("select cast(sum(hash(published_step)) as varchar) as steps from published_step")
-    [state] = ask(measured_state(run))
-    return {**state, **steps}
-
-
-def measured_state(run: TrainingRun) -> str:
-    """Return the query of the state on which stored errors depend, as a few numbers.
+    """Return the state on which stored errors depend, as a few numbers.
 
     They are the estimator's cells that may have a measured configuration, with the time of their
     evaluation, and the rows of measurements, of their estimates and of calibrations.
     """
-    return f"""\
+    # published steps may be changed in the database
+    [steps] = ask("select cast(sum(hash(published_step)) as varchar) as steps from published_step")
+    [state] = ask(f"""\
 select
     count(*) as num_cells,
     cast(sum(hash(cell)) as varchar) as cells,
@@ -123,7 +116,8 @@ semi join measured_cell
     on
         cell.cell_id = measured_cell.cell_id
         and measured_cell.estimator = {literal(run.estimator.name)}
-        and measured_cell.variant = {literal(run.variant)}"""
+        and measured_cell.variant = {literal(run.variant)}""")
+    return {**state, **steps}
 
 
 def stored_errors(run: TrainingRun) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.terms import grids_in_words, price_vendors
-from warehouse.calibrate.references import OWN
+from warehouse.calibrate import OWN
 from warehouse.plan import words
 from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.published_runs import COLUMNS, published_lines
-from warehouse.plan.queries import EXPERT_COLUMNS, STEP_PARTS
+from warehouse.plan.queries import EXPERT_COLUMNS
 from warehouse.plan.question_words import question_lines
 from warehouse.show.page import Page, Section, table_of
-from warehouse.show.units import run_times_in_words, unless_rounding, with_digits
+from warehouse.show.units import STEP_PARTS, run_times_in_words, unless_rounding, with_digits
 from warehouse.show.values import Figure, json_value
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import LAYOUT_COLUMNS
 from warehouse.database.sql_text import double, literal, value_literal
+from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,12 +16,6 @@ if TYPE_CHECKING:
 
     Line = Mapping[str, Any]
     """A row of a query's result."""
-
-STEP_PARTS = (
-    *("compute_seconds", "memory_seconds", "tensor_comm_seconds", "pipeline_comm_seconds"),
-    *("bubble_seconds", "data_comm_seconds"),
-)
-"""Parts of a step in view ``configuration``, the same for every estimator."""
 
 KIND = (
     *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
@@ -51,13 +46,11 @@ class GpuRates:
 
     Attributes
     ----------
-    usd_per_gpu_hour
-        Price on the basis that a budget is compared with.
     facility_watts
         Power of one GPU with its share of the server and of the site, for layouts whose power the
         estimator does not compute.
     pue
-        Energy of the site over that of its computers, for layouts that have one.
+        PUE; None for layouts without a computed power.
     """
 
     usd_per_gpu_hour: float | None = None
@@ -75,14 +68,8 @@ def best_layouts(
     """Return the query of the fastest layouts of one problem; of all of them without `top`.
 
     Layouts count once if they differ only in a placement, or in the recomputation of tensors that
-    are not kept anyway.
-
-    Parameters
-    ----------
-    spare_fraction
-        Share of the memory that a layout must leave free.
-    unlike
-        A layout; the others must differ from it in a column of `KIND`.
+    are not kept anyway. They leave a share of the memory free, and differ from `unlike` in a column
+    of `KIND`.
     """
     limit = "" if top is None else f"\nlimit {top}"
     others = ""

@@ -19,8 +19,8 @@ from warehouse.database.new_file import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
-from warehouse.studies.definitions import Definitions
-from warehouse.studies.known import known_definitions
+from warehouse.options import MAX_GPUS
+from warehouse.studies.definitions import Definitions, known_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Catalog, Estimator, Mends
-
-MAX_GPUS = 16_384
-"""Largest GPU count that is tried unless ``--max-gpus`` says otherwise."""
+    from warehouse.options import PlanOptions
 
 LEAST_MEMORY = 1e9
 """Bytes of a GPU below which the number must be in a wrong unit."""
@@ -50,52 +48,6 @@ _INPUT_OPTIONS = (
     *("model", "accelerator", "seq_len", "framework", "precision", "nvlink_size", "profile"),
 )
 """Columns of the problem that an option of the same name or a pair gives."""
-
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """A question as the user typed it, with numbers within the limits of their options.
-
-    Attributes
-    ----------
-    pairs
-        Texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
-    price
-        Prices of an hour of one GPU; the first is that of the other GPU counts.
-    goodput, pue, carbon
-        A number, or the name of a row of table ``goodput``, ``facility_pue`` or ``grid_carbon``;
-        `carbon` may have several.
-    basis
-        One of `BASES`; None: the first, or the price that is given.
-    catalog
-        A TOML file of models and systems.
-    """
-
-    tokens: float
-    estimator: str
-    pairs: Sequence[str] = ()
-    model: str | None = None
-    accelerator: str | None = None
-    seq_len: int | None = None
-    framework: str | None = None
-    precision: str | None = None
-    nvlink_size: int | None = None
-    profile: str | None = None
-    gpus: int | None = None
-    budget_usd: float | None = None
-    days: float | None = None
-    max_mw: float | None = None
-    max_gpus: int = MAX_GPUS
-    batch: int | None = None
-    headroom_gb: float = 0.0
-    goodput: str | None = None
-    price: Sequence[float] | None = None
-    basis: str | None = None
-    electricity_price: float | None = None
-    pue: str | None = None
-    watts: float | None = None
-    carbon: Sequence[str] | None = None
-    catalog: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -130,8 +82,6 @@ class PlanRequest:
         Columns of the problem that were given, except model, accelerator, GPU count and batch.
     held
         Choices and layout columns that are fixed, with their values.
-    headroom_bytes
-        Memory that a layout must leave free.
     batch
         Sequences of a step; None: the estimator's default.
     defined
@@ -156,14 +106,8 @@ class PlanRequest:
 class CostTerms:
     """Terms of dollars and energy, as the macros of costs and energy take them.
 
-    Attributes
-    ----------
-    basis
-        Basis of the price that a budget is compared with.
-    prices
-        Prices of an hour of one GPU that were given.
-    carbons
-        Emissions of electricity that were given [kg/kWh], with the names of their grids.
+    A budget is compared with the price on `basis`. `prices` are given dollars of a GPU-hour,
+    `carbons` given emissions of electricity [kg/kWh].
     """
 
     basis: str = BASES[0]
@@ -184,20 +128,8 @@ class CostTerms:
 class TrainingRun:
     """A request with its model, system and batch resolved to numbers.
 
-    Attributes
-    ----------
-    mends
-        Mends of the variant that is shown by default: all of them.
-    problem
-        The problem's values for one GPU and one sequence.
-    batch
-        Sequences of a step.
-    is_default_batch
-        Whether the estimator's rule gave the batch.
-    parameters, active_parameters
-        Parameters of the layers: all of them, and those that one token passes through.
-    catalog
-        The reference tables, with the stored profiles.
+    `problem` has the values for one GPU and one sequence. Active parameters are those of the layers
+    that one token passes through. The catalog has the stored profiles.
     """
 
     request: PlanRequest
@@ -255,18 +187,8 @@ class TrainingRun:
 def read_request(options: PlanOptions, database: Path) -> PlanRequest:
     """Return the request that the options make.
 
-    Parameters
-    ----------
-    database
-        The file, read only for a model or a system that the reference tables do not have; it may
-        be missing.
-
-    Raises
-    ------
-    UsageError
-        If the estimator cannot plan, or options exclude one another or are missing.
-    RefusedError
-        If a text of `options.pairs` is not an input, or has no value of its column.
+    The database may be missing. It is read only for a model or a system that the reference tables
+    do not have.
     """
     _refuse_wrong_use(options)
     estimator = registry.get(options.estimator)
@@ -292,12 +214,12 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
         model,
         accelerator,
         options.tokens,
-        options.gpus,
+        options.num_gpus,
         RunLimits(options.budget_usd, options.days, options.max_mw),
         values,
         held,
         1e9 * options.headroom_gb,
-        options.batch,
+        options.global_batch_size,
         options.max_gpus,
         defined,
     )
@@ -311,12 +233,12 @@ def _basis(text: str | None) -> str | None:
 def _refuse_wrong_use(options: PlanOptions) -> None:
     has_limit = any(limit is not None for limit in (options.budget_usd, options.days))
     has_limit = has_limit or options.max_mw is not None
-    if options.gpus is not None and has_limit:
+    if options.num_gpus is not None and has_limit:
         raise UsageError(
             "`--gpus` and a limit exclude one another",
             "leave --gpus out: the limits decide on the GPU count",
         )
-    if options.gpus is None and not has_limit:
+    if options.num_gpus is None and not has_limit:
         raise UsageError(
             "neither a GPU count nor a limit is given",
             "give --gpus, or one or several of --budget-usd, --days and --max-mw",
@@ -357,19 +279,7 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
 
 
 def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms:
-    """Return the terms of cost that the options make.
-
-    Parameters
-    ----------
-    reference
-        A connection to the reference tables, in which names are looked up.
-
-    Raises
-    ------
-    InputError
-        If a text is neither a sound number nor a name in its table, or a number is far from all
-        published ones.
-    """
+    """Return the terms of cost that the options make; reference tables explain names."""
     check_prices(reference, options.price or ())
     check_electricity_price(reference, options.electricity_price)
     check_watts(reference, options.watts)
@@ -395,17 +305,7 @@ def resolve(
 ) -> TrainingRun:
     """Return the run of a request: model and accelerator looked up, the batch chosen.
 
-    Parameters
-    ----------
-    profiles
-        Returns the stored profiles; called only if the request names one.
-
-    Raises
-    ------
-    RefusedError
-        If the model, the accelerator or another input is not known.
-    UsageError
-        If no batch is given and the estimator has no default.
+    `profiles` is called only if the request names a profile.
     """
     estimator = registry.get(request.estimator)
     catalog = request.defined.added_to(packaged_catalog())

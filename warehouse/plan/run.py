@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.plan.question import PlanOptions, TrainingRun
+    from warehouse.options import PlanOptions
+    from warehouse.plan.question import TrainingRun
 
 
 def first_sweep(

@@ -100,17 +100,7 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
 
     For a given count these are the count itself with one smaller and one larger count; within
     limits they are powers of two. Next to a count that is not sold they are the nearest ones that
-    are.
-
-    Parameters
-    ----------
-    watts_per_gpu
-        Power of one GPU with its share of the site; None: not known.
-
-    Raises
-    ------
-    InputError
-        If bounds that hold for every layout exclude all counts.
+    are. `watts_per_gpu` includes the share of the site.
     """
     request = run.request
     if request.num_gpus is not None:
@@ -156,15 +146,7 @@ def least_gpus_by_days(run: TrainingRun) -> float:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The study of some GPU counts, and how much of it is not stored.
-
-    Attributes
-    ----------
-    cells
-        All of its cells, with their row counts.
-    missing_cells, missing_rows
-        Cells that are not stored, and the rows of these.
-    """
+    """The study of some GPU counts, its cells with their rows, and how much is not stored."""
 
     study: Study
     cells: StudyCells
@@ -196,15 +178,7 @@ class Sweep:
 def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConnection) -> Sweep:
     """Return the sweep of some GPU counts; evaluates and writes nothing.
 
-    Parameters
-    ----------
-    connection
-        A connection to the database, or to one without rows where there is no database yet.
-
-    Raises
-    ------
-    InputError
-        If the study is refused, no count has a layout, or the count that is asked for has none.
+    Without a database the connection is to one without rows.
     """
     study = study_of(run, counts)
     wanted = run.request.num_gpus
@@ -278,13 +252,7 @@ def _counts_in_words(counts: Sequence[int]) -> str:
 
 
 def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
-    """Return whether a GPU count has a layout; evaluates nothing.
-
-    Raises
-    ------
-    RefusedError
-        If a held column has a faulty value, or one that leaves no layout on any GPU count.
-    """
+    """Return whether a GPU count has a layout; a held value that leaves none at all is refused."""
     search = run.estimator.search
     assert search is not None
     [space] = study_of(run, [num_gpus]).spaces
@@ -304,12 +272,7 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
     """Return the power of one GPU with its share of the site, or None if it is unknown.
 
     If the estimator computes the power of each layout, this is a lower bound: an idle board with
-    its host.
-
-    Raises
-    ------
-    InputError
-        If a limit needs a price or power that is not known, or no layout can keep the budget.
+    its host. A limit without a price or power, or a budget that no layout keeps, is refused.
     """
     terms, limits = run.terms, run.request.limits
     name = str(run.problem["accelerator"])

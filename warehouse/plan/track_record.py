@@ -63,27 +63,16 @@ class TrackRecord:
         steps are like the plan.
     num_like
         Published steps that meet every condition.
-    accelerators
-        Those that the compared steps were measured on.
     unmeasured
         The accelerator of the plan if no published step is on it, else empty.
-    num_steps, num_groups
-        Compared steps, and the groups of their tables.
     mean_error, middle_error, worst_error
         Mean size of the relative error of the time: of all compared steps, of the group in the
         middle, and of the worst group.
-    worst_group
-        Name of the worst group.
     bias
         Mean relative error of the time; negative where the estimates are too fast.
-    num_too_fast
-        Compared steps whose estimate is too fast.
-    groups
-        The errors of each group, named as the errors of the tables are.
-    inside_fraction
-        Share of the compared times inside the interval of their estimate; None without intervals.
-    num_all, all_inside_fraction
-        Published steps of all kinds with an estimate, and the share of their times inside.
+    inside_fraction, all_inside_fraction
+        Share of the times inside the interval of their estimate: of the compared steps, and of the
+        `num_all` published steps of all kinds.
     """
 
     wanted: str
@@ -119,37 +108,39 @@ def track_record(run: TrainingRun, ask: QueryCache) -> TrackRecord | None:
     catalog = run.catalog
     lines: list[Line] = [{**step, **kind_of(step, catalog)} for step in steps]
     # steps of programs without constants say little about the others
-    own = [line for line in lines if line["is_own_framework"]]
-    if not own:
+    modelled = [line for line in lines if line["is_own_framework"]]
+    if not modelled:
         return None
     wanted = kind_of(run.problem, catalog)
     product = str(product_of(catalog, run.problem["accelerator"]))
 
     def alike(names: Sequence[str]) -> list[Line]:
-        return [line for line in own if all(line[n] == wanted[n] for n in names if n in wanted)]
+        return [
+            line for line in modelled if all(line[n] == wanted[n] for n in names if n in wanted)
+        ]
 
     conditions = next(names for names in _RELAXED if len(alike(names)) >= ENOUGH or not names)
-    kept = sorted(alike(conditions), key=_group)
-    grouped = _grouped(kept)
-    errors = {name: mean(_sizes(group)) for name, group in grouped}
-    signed = [line["time_relative_error"] for line in kept]
-    worst = max(errors, key=lambda name: errors[name])
+    compared = sorted(alike(conditions), key=_group)
+    groups = [_errors_of(name, list(steps)) for name, steps in groupby(compared, key=_group)]
+    sizes = [line["time_mean_absolute_relative_error"] for line in groups]
+    worst = max(groups, key=lambda line: float(line["time_mean_absolute_relative_error"]))
+    errors = [line["time_relative_error"] for line in compared]
     return TrackRecord(
         _in_words(wanted, _CONDITIONS),
         _in_words(wanted, conditions),
         len(alike(_CONDITIONS)),
-        sorted({str(line["accelerator"]) for line in kept}),
+        sorted({str(line["accelerator"]) for line in compared}),
         "" if product in {line["accelerator"] for line in lines} else product,
-        len(kept),
-        len(errors),
-        mean(_sizes(kept)),
-        median(errors.values()),
-        errors[worst],
-        worst,
-        mean(signed),
-        sum(error < 0 for error in signed),
-        [_errors_of(name, group) for name, group in grouped],
-        _inside(kept),
+        len(compared),
+        len(groups),
+        mean(map(abs, errors)),
+        median(sizes),
+        max(sizes),
+        worst["published_group"],
+        mean(errors),
+        sum(error < 0 for error in errors),
+        groups,
+        _inside(compared),
         len(lines),
         _inside(lines),
     )
@@ -190,13 +181,9 @@ def _group(line: Line) -> str:
     return str(line["published_group"]) if table == "measurement" else table
 
 
-def _grouped(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
-    return [(name, list(group)) for name, group in groupby(lines, key=_group)]
-
-
 def _errors_of(name: str, lines: Sequence[Line]) -> Line:
-    """Return the errors of the time of a group of steps."""
-    sizes = _sizes(lines)
+    """Return the errors of the time of a group of steps, named as the errors of tables are."""
+    sizes = [abs(line["time_relative_error"]) for line in lines]
     return {
         "published_group": name,
         "time_mean_absolute_relative_error": mean(sizes),
@@ -204,10 +191,6 @@ def _errors_of(name: str, lines: Sequence[Line]) -> Line:
         "time_bias": mean(line["time_relative_error"] for line in lines),
         "num_rows": len(lines),
     }
-
-
-def _sizes(lines: Sequence[Line]) -> list[float]:
-    return [abs(line["time_relative_error"]) for line in lines]
 
 
 def _inside(lines: Sequence[Line]) -> float | None:
@@ -231,28 +214,28 @@ def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
         state = state_of_measured(run, ask)
         facts = (*facts, sorted(state.items()))
         make = partial(_stored, run, ask, has_cells=state["num_cells"] > 0)
-    found: list[Line] = cached("track-record", facts, make)
-    return found
+    steps: list[Line] = cached("track-record", facts, make)
+    return steps
 
 
 def _evaluated(run: TrainingRun) -> list[dict[str, Any]]:
-    from warehouse.plan.compared_steps import evaluated_steps  # takes polars
+    from warehouse.plan.evaluated_steps import evaluated_steps  # takes polars
 
     return evaluated_steps(run)
 
 
 def _stored(run: TrainingRun, ask: QueryCache, *, has_cells: bool) -> list[dict[str, Any]]:
-    found = ask(stored_steps(run)) if has_cells else []
-    if not found:
+    if not has_cells:
         return []
-    from warehouse.plan.compared_steps import with_kinds  # takes polars
+    errors = ask(_STORED.format(literal(run.estimator.name), literal(run.variant)))
+    if not errors:
+        return []
+    from warehouse.plan.evaluated_steps import with_kinds  # takes polars
 
-    return with_kinds(found)
+    return with_kinds(errors)
 
 
-def stored_steps(run: TrainingRun) -> str:
-    """Return the query of those published steps that are stored, with their errors."""
-    return f"""\
+_STORED = """\
 select
     reference,
     published_row,
@@ -260,7 +243,8 @@ select
     is_inside_interval
 from published_comparison
 where
-    estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}
+    estimator = {} and variant = {}
     and time_relative_error is not null
     and not is_own_run
 order by reference, published_row"""
+"""Query of those published steps that are stored, with their errors."""

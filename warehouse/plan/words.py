@@ -9,10 +9,15 @@ from estimators.interval import ENDS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, fit_probability_of
 from warehouse.plan.compare import better_batch, missing_factor, no_faster_counts
-from warehouse.plan.queries import STEP_PARTS
 from warehouse.plan.search import is_sold, server_size
 from warehouse.show.formats import count, wrapped
-from warehouse.show.units import in_words, run_time_in_words, run_times_in_words, with_digits
+from warehouse.show.units import (
+    STEP_PARTS,
+    in_words,
+    run_time_in_words,
+    run_times_in_words,
+    with_digits,
+)
 
 if TYPE_CHECKING:
     from warehouse.plan.answer import PlanAnswer

@@ -9,6 +9,7 @@ import polars as pl
 
 from warehouse.plot import parts
 from warehouse.plot.theme import BLUE, GREY, ORANGE, PURPLE, RED, SKY, YELLOW
+from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -155,7 +156,7 @@ def measured_rates(frame: pl.DataFrame, theme: Theme) -> ChartType:
     errors = frame["rate_error"]
     near, fast = ((errors.abs() <= NEAR).sum(), (errors > NEAR).sum())
     finding = (
-        f"{near / errors.len():.0%} of {parts.counted(frame.height, 'measured rate')} are "
+        f"{near / errors.len():.0%} of {count(frame.height, 'measured rate')} are "
         f"predicted within {NEAR:.0%}, "
         f"{fast / errors.len():.0%} are predicted more than {NEAR:.0%} too fast"
     )

@@ -15,6 +15,7 @@ from warehouse.database.catalog import load_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.plot import parts
 from warehouse.plot.theme import ORANGE
+from warehouse.show.formats import count
 from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
@@ -203,5 +204,5 @@ def _errata_finding(frame: pl.DataFrame) -> str:
     none = sizes.filter(pl.col("size") < NONE).height
     return (
         f"Erratum {erratum} changes the best step times by up to {size:.0%}; "
-        f"{none} of {parts.counted(sizes.height, 'mend')} change no best step"
+        f"{none} of {count(sizes.height, 'mend')} change no best step"
     )

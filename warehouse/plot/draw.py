@@ -1,4 +1,4 @@
-"""From a name and filters to a chart: the query, the rows of one picture, the chart."""
+"""From a name and filters to a picture: the query, the rows of one picture, the chart."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from warehouse.ask.names import with_known_names
 from warehouse.errors import InputError, UsageError
 from warehouse.plot.files import plain_title
-from warehouse.plot.query import filtered, with_values
-from warehouse.plot.registry import PLOTS, plot_named
+from warehouse.plot.registry import PLOTS, filtered, plot_named, with_values
 from warehouse.plot.theme import LIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import polars as pl
     from altair.typing import ChartType
@@ -47,8 +46,6 @@ class Drawing:
 
     Attributes
     ----------
-    chart
-        The chart, in the colours of its theme.
     frame
         The rows behind its marks.
     sql
@@ -71,13 +68,7 @@ class Drawing:
 
 
 def require_packages() -> None:
-    """Check that the packages of the extra `plots` are installed.
-
-    Raises
-    ------
-    InputError
-        If one is missing.
-    """
+    """Raise `InputError` if a package of the extra `plots` is missing."""
     for package in ("altair", "vl_convert"):
         if find_spec(package) is None:
             raise InputError(
@@ -92,30 +83,17 @@ def draw(
     filters: Mapping[str, Scalar] | None = None,
     theme: Theme = LIGHT,
 ) -> Drawing:
-    """Return a picture of the stored rows that pass some filters.
+    """Return a picture of the stored rows that pass some filters, parameters of its query.
 
-    Parameters
-    ----------
-    connection
-        An open database.
-    name
-        A plot of `warehouse.plot.registry`.
-    filters
-        Parameter of its query -> value.
-
-    Raises
-    ------
-    InputError
-        If the packages are missing, or no row passes the filters.
-    UsageError
-        If there is no such plot, or its query has no such filter.
+    Raise `InputError` if a package is missing or no row passes the filters, and `UsageError` if
+    there is no such plot or its query has no such filter.
     """
     require_packages()
     plot = plot_named(name)
-    # the temporary views of one plot must not affect the queries of the next
-    with connection.cursor() as own:
-        rows, values, chosen = rows_of(own, plot, filters or {})
-        frame = plot.completed(rows, own)
+    rows, values, chosen = rows_of(connection, plot, filters or {})
+    frame = plot.completed(rows, connection)
+    if frame.is_empty():
+        raise _nothing(connection, plot, filters or {})
     chart = plot.chart(frame, theme).configure(**theme.config)
     return Drawing(chart, frame, with_values(plot.sql, values), chosen)
 
@@ -123,30 +101,20 @@ def draw(
 def rows_of(
     connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
 ) -> tuple[pl.DataFrame, dict[str, Scalar], dict[str, tuple[Scalar, tuple[Scalar, ...]]]]:
-    """Return the rows of one picture, the values in its query, and values that no filter named.
-
-    Raises
-    ------
-    InputError
-        If no row passes the filters.
-    UsageError
-        If the query has no such filter.
-    """
+    """Return the rows of one picture, the values in its query, and values that no filter named."""
     values = {**plot.defaults, **_known(connection, plot, filters)}
     frame = _answer(connection, plot, values)
     if frame.is_empty():
         raise _nothing(connection, plot, {name: values[name] for name in filters})
     chosen: dict[str, tuple[Scalar, tuple[Scalar, ...]]] = {}
     for column in plot.single:
-        counted: Counter[Any] = Counter(
-            value for value in frame[column].to_list() if value is not None
-        )
-        found = sorted(counted, key=lambda value: (-counted[value], value))
-        if not found:
+        counted: Counter[Any] = Counter(frame[column].drop_nulls().to_list())
+        stored = sorted(counted, key=lambda value: (-counted[value], value))
+        if not stored:
             continue
-        taken = PREFERRED[column] if PREFERRED.get(column) in found else found[0]
-        if len(found) > 1:
-            chosen[column] = (taken, tuple(other for other in found if other != taken))
+        taken = PREFERRED[column] if PREFERRED.get(column) in stored else stored[0]
+        if len(stored) > 1:
+            chosen[column] = (taken, tuple(other for other in stored if other != taken))
             frame = frame.filter(frame[column] == taken)
         elif column == "assumptions" and taken and column not in filters:
             chosen[column] = (taken, ())
@@ -162,56 +130,47 @@ def _known(
     """Return the filters with each name as it is stored."""
     for name, value in filters.items():
         if name not in plot.filters:
-            taken = (each for each in plot.filters if each in OPTIONS)
-            options = ", ".join(f"--{each.replace('_', '-')}" for each in taken)
-            others = ", ".join(each.name for each in PLOTS.values() if name in each.filters)
+            options = ", ".join(_option(other) for other in plot.filters if other in OPTIONS)
+            others = ", ".join(other.name for other in PLOTS.values() if name in other.filters)
             raise UsageError(
-                f"`--{name.replace('_', '-')}` {value}: plot {plot.name} has no such filter",
+                f"`{_option(name)}` {value}: plot {plot.name} has no such filter",
                 (f"it takes {options}" if options else "it takes none")
                 + (f"; plots with this filter: {others}" if others else "; no plot has it"),
             )
-    named = {name: value for name, value in filters.items() if name in ("model", "accelerator")}
-    found = with_known_names(connection, {name: str(value) for name, value in named.items()})
-    return {**filters, **found}
+    names = {n: str(value) for n, value in filters.items() if n in ("model", "accelerator")}
+    return {**filters, **with_known_names(connection, names)}
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _answer(
     connection: DuckDBPyConnection, plot: Plot, values: Mapping[str, Scalar]
 ) -> pl.DataFrame:
-    """Return the rows of a plot's query with some values of its parameters."""
-    found: pl.DataFrame = connection.sql(filtered(plot.sql, values), params=dict(values)).pl()
-    return found
+    rows: pl.DataFrame = connection.sql(filtered(plot.sql, values), params=dict(values)).pl()
+    return rows
 
 
 def _nothing(
     connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
 ) -> InputError:
     """Return the error of a plot without rows; its hint lists stored values, or commands to run."""
-    asked = ", ".join(
+    question = ", ".join(
         f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in filters.items()
     )
-    with_these = f" with {asked}" if asked else ""
-    said = f"plot {plot.name}: no stored row to show{with_these}"
+    said = f"plot {plot.name}: no stored row to show{f' with {question}' if question else ''}"
     filled = " or ".join(f"`{command}`" for command in plot.filled_by)
-    narrowing = {name for name in filters if name not in plot.defaults}
-    if not narrowing:
-        return InputError(said, f"store some: {filled}")
-    kept = {name: value for name, value in filters.items() if name not in narrowing}
-    with connection.cursor() as whole:  # `connection` may be narrowed to an estimator
-        stored = _answer(whole, plot, {**plot.defaults, **kept})
-    if stored.is_empty():
+    narrowing = {name: value for name, value in filters.items() if name not in plot.defaults}
+    others = {name: value for name, value in filters.items() if name in plot.defaults}
+    if not narrowing or (rows := _answer(connection, plot, {**plot.defaults, **others})).is_empty():
         return InputError(said, f"store some: {filled}")
     lines = []
-    for name in sorted(narrowing.intersection(stored.columns)):
-        values = sorted(stored[name].drop_nulls().unique().to_list())
-        if filters[name] not in values:
-            lines.append(f"{name} {_some(['none' if each == '' else each for each in values])}")
+    for name in sorted(narrowing.keys() & set(rows.columns)):
+        stored = sorted(rows[name].drop_nulls().unique().to_list())
+        if narrowing[name] not in stored:
+            some = ", ".join("none" if value == "" else str(value) for value in stored[:MOST_NAMED])
+            lines.append(f"{name} {some}{' ...' if len(stored) > MOST_NAMED else ''}")
     known = f"; stored: {'; '.join(lines)}" if lines else ""
     return InputError(said, f"leave out a filter{known}, or store some: {filled}")
-
-
-def _some(values: Sequence[object]) -> str:
-    """Return the first of some values as text."""
-    shown = ", ".join(map(str, values[:MOST_NAMED]))
-    return f"{shown} ..." if len(values) > MOST_NAMED else shown

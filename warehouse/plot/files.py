@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from warehouse.errors import UsageError
 from warehouse.files import check_target, written_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from altair.typing import ChartType
 
 ENDINGS = (".png", ".svg", ".html")
@@ -22,14 +21,9 @@ SCALE = 2
 
 
 def check_ending(out: Path) -> None:
-    """Refuse a file whose ending names no format, or that cannot be written.
+    """Raise `UsageError` if the ending of a file is none of `ENDINGS`.
 
-    Raises
-    ------
-    InputError
-        If no file can be written there.
-    UsageError
-        If the ending is none of `ENDINGS`.
+    Raise `InputError` if no file can be written there.
     """
     check_target(out)
     if out.suffix.lower() not in ENDINGS:
@@ -38,19 +32,12 @@ def check_ending(out: Path) -> None:
         )
 
 
-def save(chart: ChartType, out: Path) -> int:
-    """Write a chart to a file, in the format of its ending; return its bytes.
-
-    Raises
-    ------
-    InputError, UsageError
-        As `check_ending`.
-    """
+def save(chart: ChartType, out: Path) -> None:
+    """Write a chart to a file, in the format of its ending, which `check_ending` checks."""
     check_ending(out)
     content = content_of(chart, out.suffix.lower())
     with written_whole(out) as partial:
         partial.write_bytes(content)
-    return len(content)
 
 
 def content_of(chart: ChartType, ending: str) -> bytes:
@@ -59,39 +46,36 @@ def content_of(chart: ChartType, ending: str) -> bytes:
 
     spec = chart.to_dict()
     if ending == ".png":
-        found: bytes = vl_convert.vegalite_to_png(spec, scale=SCALE)
-        return found
+        picture: bytes = vl_convert.vegalite_to_png(spec, scale=SCALE)
+        return picture
     if ending == ".svg":
         lines = vl_convert.vegalite_to_svg(spec).splitlines()
         return "".join(f"{line.rstrip()}\n" for line in lines).encode()
-    return page({"chart": chart}, plain_title(chart)).encode()
+    return _page(chart).encode()
 
 
-def page(charts: Mapping[str, ChartType], title: str) -> str:
-    """Return a page with some charts below one another, which reads nothing but itself.
-
-    Parameters
-    ----------
-    charts
-        Name of its place in the page -> chart.
-    """
-    places = "\n".join(f'<div id="{name}"></div>' for name in charts)
+def _page(chart: ChartType) -> str:
+    """Return a page with a chart, which reads nothing but itself."""
+    # a browser must not find the end of the script in a text
+    spec = json.dumps(chart.to_dict()).replace("</", "<\\/").replace("<!--", "<\\!--")
     return f"""\
 <!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{_escaped(title)}</title>
+<title>{escape(plain_title(chart), quote=False)}</title>
 <link rel="icon" href="data:,">
 <style>body {{ margin: 1rem; font-family: Arial, Helvetica, sans-serif; overflow-x: auto }}</style>
 </head>
 <body>
-{places}
+<div id="chart"></div>
 <script type="module">
 {bundle()}
 </script>
-{embedding(charts)}
+<script type="module">
+window.vegaEmbed("#chart", {spec}, {{renderer: "svg", actions: false}});
+</script>
 </body>
 </html>
 """
@@ -105,26 +89,8 @@ def bundle() -> str:
     return text
 
 
-def embedding(charts: Mapping[str, ChartType]) -> str:
-    """Return the script element that draws charts into the places of a page, after `bundle`."""
-    specs = {f"#{name}": chart.to_dict() for name, chart in charts.items()}
-    # a browser must not find the end of the script in a text
-    text = json.dumps(specs).replace("</", "<\\/").replace("<!--", "<\\!--")
-    return f"""\
-<script type="module">
-const charts = {text};
-for (const [place, chart] of Object.entries(charts)) {{
-  window.vegaEmbed(place, chart, {{renderer: "svg", actions: false}});
-}}
-</script>"""
-
-
 def plain_title(chart: ChartType) -> str:
     """Return the title of a chart in one line."""
     title = chart.to_dict().get("title", "")
     lines = title.get("text", "") if isinstance(title, dict) else title
     return " ".join(lines) if isinstance(lines, list) else str(lines)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;")

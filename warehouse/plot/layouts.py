@@ -14,6 +14,8 @@ import polars as pl
 
 from warehouse.plot import parts
 from warehouse.plot.theme import WIDTH, YELLOW
+from warehouse.show.formats import count
+from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,15 +50,13 @@ def best_layouts(frame: pl.DataFrame, theme: Theme) -> ChartType:
     places = pl.Series("place", [f"{count:,}" for count in frame["num_gpus"]])
     first, last = frame.row(0, named=True), frame.row(-1, named=True)
     shares = {
-        name: (last[name] or 0.0) / last["step_seconds"]
-        for name in parts.STEP_PARTS
-        if name in last
+        name: (last[name] or 0.0) / last["step_seconds"] for name in STEP_PARTS if name in last
     }
     arithmetic = shares.pop("compute_seconds")
     largest = max(shares, key=lambda name: shares[name])
     finding = (
         f"On {last['num_gpus']:,} {last['accelerator']}, arithmetic is {arithmetic:.0%} of the "
-        f"step, {parts.STEP_PARTS[largest]} {shares[largest]:.0%}"
+        f"step, {STEP_PARTS[largest]} {shares[largest]:.0%}"
     )
     shown = (
         f"The best layout of {first['model']} on each number of {_system(first)}, "
@@ -103,7 +103,7 @@ def _configurations_finding(frame: pl.DataFrame) -> str:
     if fitting.is_empty():
         return "No configuration fits in memory"
     best, worst = fitting.row(0, named=True), fitting.row(-1, named=True)
-    stages = parts.counted(best["pipeline_parallel"], "pipeline stage")
+    stages = count(best["pipeline_parallel"], "pipeline stage")
     said = (
         f"{best['place']}, with {stages}, is the fastest that fits: "
         f"{parts.figure(best['step_seconds'], 3)} s"
@@ -171,13 +171,15 @@ def _degrees(frame: pl.DataFrame, x: alt.X, theme: Theme) -> ChartType:
 
 
 def _parts(frame: pl.DataFrame, x: alt.X, title: str, theme: Theme) -> ChartType:
-    columns = [name for name in parts.STEP_PARTS if frame[name].null_count() < frame.height]
+    # the bubble is on top of the stack
+    stack = sorted(STEP_PARTS, key=lambda name: name == "bubble_seconds")
+    columns = [name for name in stack if frame[name].null_count() < frame.height]
     rows = frame.unpivot(columns, index=["place", "step_seconds"]).with_columns(
-        part=pl.col("variable").replace_strict(parts.STEP_PARTS),
+        part=pl.col("variable").replace_strict(STEP_PARTS),
         rank=pl.col("variable").replace_strict({name: n for n, name in enumerate(columns)}),
         share=pl.col("value") / pl.col("step_seconds"),
     )
-    names = [parts.STEP_PARTS[name] for name in columns]
+    names = [STEP_PARTS[name] for name in columns]
     axis = alt.Axis(title="Share of the step", format="%")
     bars = (
         alt.Chart(rows)
@@ -246,14 +248,14 @@ def _pareto_finding(frame: pl.DataFrame) -> str:
     """
     most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max()).sort("step_seconds")
     fastest = most.row(0, named=True)
-    count = f"{fastest['num_gpus']:,} {fastest['accelerator']}"
+    gpus = f"{fastest['num_gpus']:,} {fastest['accelerator']}"
     if most.height == 1:
         return (
-            f"One layout on {count}: {parts.figure(fastest['step_seconds'])} s a step, "
+            f"One layout on {gpus}: {parts.figure(fastest['step_seconds'])} s a step, "
             f"{parts.figure(fastest['memory_gb'])} GB of a GPU"
         )
     within = most.filter(pl.col("step_seconds") <= fastest["step_seconds"] * (1 + SPARE))
     saved = 1 - parts.least(within["memory_gb"]) / fastest["memory_gb"]
     if saved < LEAST:
-        return f"On {count}, {SPARE:.0%} more time saves no memory"
-    return f"On {count}, {saved:.0%} less memory costs at most {SPARE:.0%} more time"
+        return f"On {gpus}, {SPARE:.0%} more time saves no memory"
+    return f"On {gpus}, {saved:.0%} less memory costs at most {SPARE:.0%} more time"

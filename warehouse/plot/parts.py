@@ -32,16 +32,6 @@ _STEPS = (
 MOST_TICKS = 12
 """Ticks of a logarithmic axis at most."""
 
-STEP_PARTS = {
-    "compute_seconds": "arithmetic",
-    "memory_seconds": "memory",
-    "tensor_comm_seconds": "tensor exchange",
-    "pipeline_comm_seconds": "stage transfers",
-    "data_comm_seconds": "gradient exchange",
-    "bubble_seconds": "bubble",
-}
-"""Part of a step -> what people call it, in the order of a stack."""
-
 _UNIT = re.compile(r"(\d) (s|h|GB|GB/s|MWh|days|times|million)\b")
 
 
@@ -242,15 +232,6 @@ def figure(value: float, digits: int = 2) -> str:
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{places}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, which takes an s for more than one.
-
-    >>> counted(1, "measured step"), counted(1200, "step")
-    ('1 measured step', '1,200 steps')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(words: Iterable[object]) -> str:

@@ -1,10 +1,13 @@
-"""The pictures: each has a name, a summary, a query and commands that store its rows.
+"""The pictures and their queries, files of sql/plots.
 
-Nothing here imports Altair: `warehouse plot` lists the pictures without the extra `plots`.
+A filter is a line of a query with a parameter, such as ``and model = $model``. A line whose
+parameter has no value is left out, so that the remaining conditions reach the scan. Nothing here
+imports Altair: `warehouse plot` lists the pictures without the extra `plots`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -12,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from estimators import registry
 from estimators.names import did_you_mean, joined_hint
+from warehouse.database.resources import sql_directory
+from warehouse.database.sql_text import literal
 from warehouse.errors import UsageError
-from warehouse.plot.query import parameters_of, query_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,13 +30,15 @@ if TYPE_CHECKING:
     from warehouse.plot.theme import Theme
 
 PROBLEM = ("estimator", "variant", "model", "global_batch_size")
-"""Columns that have one value in the rows of most pictures."""
 
 ASSUMED = ("assumptions", *PROBLEM)
-"""Those of pictures that compare problems with the same assumptions.
+"""Columns that have one value in pictures of problems with the same assumptions.
 
 Assumptions are chosen first. If any stored row has none, only rows without assumptions are drawn.
 """
+
+_PARAMETER = re.compile(r"\$([a-z_][a-z0-9_]*)")
+_COMMENT = re.compile(r"--.*")
 
 
 @dataclass(frozen=True)
@@ -58,13 +64,13 @@ class Plot:
     subject: str
     summary: str
     filled_by: tuple[str, ...]
-    single: tuple[str, ...] = PROBLEM
+    single: tuple[str, ...] = ASSUMED
     defaults: Mapping[str, Scalar] = field(default_factory=dict)
 
     @property
     def sql(self) -> str:
         """The query, with its parameters."""
-        return query_of(self.name)
+        return (sql_directory() / "plots" / f"{self.name}.sql").read_text("utf-8")
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -100,15 +106,13 @@ _PLOTS = (
         "systems",
         "Days of a run over the number of GPUs, for every system.",
         _GRID,
-        ASSUMED,
-        _TOKENS,
+        defaults=_TOKENS,
     ),
     Plot(
         "throughput_per_gpu",
         "systems",
         "Throughput of a GPU as GPUs are added, relative to the fewest.",
         _GRID,
-        ASSUMED,
     ),
     Plot(
         "best_layouts",
@@ -122,7 +126,6 @@ _PLOTS = (
         "systems",
         "Speed of 2D tensor and context parallelism relative to 1D.",
         ("warehouse sweep paper_grid",),
-        ASSUMED,
     ),
     Plot(
         "configurations",
@@ -261,3 +264,30 @@ def plot_named(name: str) -> Plot:
     near = get_close_matches(folded, PLOTS, n=3, cutoff=0.5)
     hint = joined_hint(did_you_mean(near), "`warehouse plot` lists them")
     raise UsageError(f"`NAME` {name}: there is no such plot", hint)
+
+
+def parameters_of(text: str) -> tuple[str, ...]:
+    """Return the parameters of a query, each once, in order."""
+    return tuple(dict.fromkeys(_PARAMETER.findall(_COMMENT.sub("", text))))
+
+
+def filtered(text: str, values: Mapping[str, Scalar]) -> str:
+    """Return a query without the lines whose parameter has no value."""
+    return "\n".join(
+        line for line in text.splitlines() if all(name in values for name in parameters_of(line))
+    )
+
+
+def with_values(text: str, values: Mapping[str, Scalar]) -> str:
+    """Return a query with the values in place of its parameters, as a shell takes it."""
+    return _PARAMETER.sub(lambda name: _written(values[name[1]]), filtered(text, values)) + "\n"
+
+
+def _written(value: Scalar) -> str:
+    if isinstance(value, str):
+        return literal(value)
+    if value is None:
+        return "null"
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return repr(value).lower()

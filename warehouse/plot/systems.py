@@ -207,9 +207,13 @@ def _system(row: dict[str, object]) -> str:
 # ---- strategies ----
 
 
+def strategies_rows(frame: pl.DataFrame, _connection: object) -> pl.DataFrame:
+    """Return the rows of the strategies that are compared with 1D tensor parallelism."""
+    return distinct(frame).filter(pl.col("strategy") != "tensor_1d")
+
+
 def strategies(frame: pl.DataFrame, theme: Theme) -> ChartType:
     """Return the speed of each strategy relative to 1D tensor parallelism, in a panel each."""
-    frame = distinct(frame).filter(pl.col("strategy") != "tensor_1d")
     counts = frame["num_gpus"].to_list()
     speeds = [1.0, *frame["relative_speed"].to_list()]
     margin = 0.05 * (max(speeds) - min(speeds)) or 0.01

@@ -95,7 +95,6 @@ def replay(
 
 
 def _store_profile(database: Path, entry: Entry, done: Replayed) -> None:
-    """Store a profile, or remove it."""
     with open_for_write(database) as connection:
         if entry.kind == REMOVAL:
             with suppress(InputError):  # its line is damaged

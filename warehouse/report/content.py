@@ -8,10 +8,9 @@ from estimators.columns import COLUMNS
 from warehouse.ask.terms import price_vendors
 from warehouse.plan import words
 from warehouse.plan.page import expert_rows
-from warehouse.plan.queries import STEP_PARTS
-from warehouse.plot.parts import STEP_PARTS as PARTS_IN_WORDS
 from warehouse.show.page import table_of
 from warehouse.show.units import (
+    STEP_PARTS,
     for_people,
     in_words,
     informative_columns,
@@ -209,8 +208,8 @@ def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
     """
     step = answer.best["step_seconds"]
     parts = [
-        (PARTS_IN_WORDS.get(name, name), float(answer.best[name]))
-        for name in STEP_PARTS
+        (words, float(answer.best[name]))
+        for name, words in STEP_PARTS.items()
         if answer.best.get(name) is not None and unless_rounding(answer.best[name], step) > 0
     ]
     return sorted(parts, key=lambda part: -part[1])

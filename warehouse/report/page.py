@@ -45,15 +45,7 @@ class Slider(NamedTuple):
 
 
 def page_of(answer: PlanAnswer, command: str) -> str:
-    """Return the page of a plan.
-
-    Parameters
-    ----------
-    answer
-        The plan, with up to `LAYOUTS` layouts.
-    command
-        The command line that made it.
-    """
+    """Return the page of a plan that a command line made."""
     content, charts = content_of(answer), charts_of(answer)
     terms = terms_of(answer)
     run = {
@@ -127,13 +119,7 @@ def terms_of(answer: PlanAnswer) -> list[Slider]:
 
 
 def _around(name: str, label: str, value: float) -> Slider:
-    """Return a slider from a quarter of a value to three times it, with steps of three digits.
-
-    Parameters
-    ----------
-    value
-        Positive.
-    """
+    """Return a slider from a quarter to three times of a positive value, in steps of 3 digits."""
     step = 10 ** (math.floor(math.log10(value)) - 2)
     near = round(value / step) * step
     return Slider(name, label, value, _plain(step * round(near / step / 4)), _plain(3 * near), step)

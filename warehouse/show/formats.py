@@ -42,15 +42,8 @@ def write(
 ) -> None:
     """Write a result to `stream`.
 
-    Parameters
-    ----------
-    terminal
-        The terminal of a table: columns that do not fit are left out and named below it. None:
-        nothing is cut.
-    ids_as_text
-        Write ids and large whole numbers as texts in JSON.
-    warn
-        Called with a remark on what readers of the result may take for something else.
+    A table is cut to its `terminal`: columns that do not fit are named below it. `warn` is called
+    with a remark on what readers of the result may take for something else.
     """
     blocks = (block for block in blocks if block)
     if form is Format.JSON:
@@ -171,10 +164,7 @@ def count(number: int, noun: str) -> str:
 def wrapped(text: str, width: int, first: str = "", further: str = "") -> list[str]:
     """Return the lines of a text, broken between words; a number and its unit stay on one line.
 
-    Parameters
-    ----------
-    first, further
-        Beginning of the first line, and of the others.
+    `first` begins the first line, `further` the others.
     """
     import re  # here: tables need neither
     import textwrap

@@ -47,7 +47,7 @@ class Page:
     Attributes
     ----------
     document
-        JSON has this object.
+        JSON has this object, with lines indented by `indent` blanks a level.
     columns, rows
         CSV has this table.
     sections
@@ -61,6 +61,7 @@ class Page:
     rows: Sequence[Row]
     sections: Sequence[Section]
     remarks: Sequence[str] = ()
+    indent: int = 1
 
 
 def table_of(records: Sequence[Line]) -> tuple[tuple[str, ...], list[list[Any]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TextIO
@@ -64,7 +64,11 @@ def write_table(
             ]
             for row in block
         ]
-        wider = _widened(widths, cells)
+        columns_of_cells = zip(*cells, strict=True)
+        wider = [
+            max(width, *map(_width, column))
+            for width, column in zip(widths, columns_of_cells, strict=True)
+        ]
         if not has_header:
             align = [is_numeric(row[place] for row in block) for place in range(len(columns))]
             if terminal is not None and _length(wider, kept) > terminal.width:
@@ -102,16 +106,9 @@ def _fitting(
 ) -> list[int]:
     """Return the places of the columns that fit, in the order of the table; one at least.
 
-    Columns with one value are left out first, the least important ones before others; then columns
-    that are not needed to distinguish rows; columns of the key come last. The most important column
-    that is in neither group stays.
-
-    Parameters
-    ----------
-    same
-        Places of columns that have one value in all rows.
-    key
-        Places of columns that distinguish the rows.
+    Columns with one value (`same`) are left out first, the least important ones before others; then
+    columns that are not needed to distinguish rows; columns of the `key` come last. The most
+    important column that is in neither group stays.
     """
     kept = _by_importance(names, terminal)
     lead = [place for place in kept if place not in same and place not in key][:1]
@@ -186,16 +183,6 @@ def _length(widths: Sequence[int], kept: Sequence[int]) -> int:
     return sum(widths[place] for place in kept) + len(_GAP) * (len(kept) - 1)
 
 
-def _widened(widths: Sequence[int], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(known, *map(_width, cell)) for known, cell in _columns_of(widths, cells)]
-
-
-def _columns_of(
-    widths: Sequence[int], cells: Sequence[Sequence[str]]
-) -> Iterator[tuple[int, Sequence[str]]]:
-    return zip(widths, zip(*cells, strict=True), strict=True)
-
-
 def _write_header(
     stream: TextIO,
     names: Sequence[str],
@@ -237,13 +224,11 @@ def _write_left_out(
 def _line(
     cells: Sequence[str], widths: Sequence[int], align: Sequence[bool], kept: Iterable[int]
 ) -> str:
-    padded = (_padded(cells[place], widths[place], to_right=align[place]) for place in kept)
+    padded = []
+    for at in kept:
+        blanks = " " * (widths[at] - _width(cells[at]))
+        padded.append(blanks + cells[at] if align[at] else cells[at] + blanks)
     return _GAP.join(padded).rstrip() + "\n"
-
-
-def _padded(text: str, width: int, *, to_right: bool) -> str:
-    blanks = " " * (width - _width(text))
-    return blanks + text if to_right else text + blanks
 
 
 def _clipped(text: str, width: int | None, *, in_middle: bool = False) -> str:

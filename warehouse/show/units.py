@@ -16,6 +16,16 @@ from estimators.columns import COLUMNS
 from estimators.columns.forms import DAYS, IDENTIFIER, PLAIN, Form, form_of_name
 from warehouse.show.values import Figure, Row
 
+STEP_PARTS = {
+    "compute_seconds": "arithmetic",
+    "memory_seconds": "memory",
+    "tensor_comm_seconds": "tensor exchange",
+    "pipeline_comm_seconds": "stage transfers",
+    "bubble_seconds": "bubble",
+    "data_comm_seconds": "gradient exchange",
+}
+"""Part of a step in view ``configuration`` -> what people call it; the same for every estimator."""
+
 ROUNDING = 1e-9
 """Share of a step below which a time is a rounding error: the order of a sum changes it by about
 1e-16, and no modelled part is that short."""
@@ -52,16 +62,6 @@ def column_headed(heading: str) -> str | None:
         ),
         None,
     )
-
-
-def headings_of(name: str) -> set[str]:
-    """Return the headings that tables may show over a column, one for each of its units."""
-    form: Form | None = _form(name)
-    found = set()
-    while form is not None:
-        found.add(_heading(name, form))
-        form = form.smaller
-    return found
 
 
 def layout_in_words(layout: Mapping[str, Any]) -> str:
@@ -132,12 +132,8 @@ def unless_rounding(seconds: float, step_seconds: float) -> float:
 def with_digits(value: float, digits: int, sign: str = "-") -> str:
     """Return a figure with this many digits, zeros at its end too: 2.00 next to 2.04.
 
-    Larger figures are whole, with a comma at each thousand; a zero is `0`.
-
-    Parameters
-    ----------
-    sign
-        `+` for a sign on every figure.
+    Larger figures are whole, with a comma at each thousand; a zero is `0`. Sign `+` is put before
+    every figure.
     """
     if value == 0:
         return format(0, sign)
@@ -162,13 +158,7 @@ def for_people(
     rows: Sequence[Row],
     headings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[str], list[Row]]:
-    """Return a table as people read it.
-
-    Parameters
-    ----------
-    headings
-        Column -> its heading in this table, where it is not the usual one.
-    """
+    """Return headings and rows as people read them; `headings` replaces usual ones, by column."""
     forms = [_fitting(name, [row[place] for row in rows]) for place, name in enumerate(columns)]
     writers = [_writer(form) for form in forms]
     table: list[Row] = [
@@ -223,15 +213,7 @@ def run_time_in_words(seconds: float) -> str:
 
 
 def run_times_in_words(low: float, high: float, like: float | None = None) -> str:
-    """Return an interval of times of a whole run, both ends in one unit.
-
-    Parameters
-    ----------
-    low, high
-        The ends, in seconds.
-    like
-        A time that gives the unit, so that both can be compared; None: the unit of `high`.
-    """
+    """Return an interval of times of a whole run [s], in the unit of `like` or of its high end."""
     form = DAYS.fitting([high if like is None else like])
     return f"{form.figure(low)} to {form.in_text(high)}"
 

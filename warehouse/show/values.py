@@ -46,10 +46,7 @@ _EXACT = 2**53
 def with_text_ids(value: Any, name: str = "") -> Any:
     """Return a value of JSON with ids and whole numbers that such programs round as texts.
 
-    Parameters
-    ----------
-    name
-        Key of the value; those of ids end in ``_id``.
+    Keys of ids end in ``_id``.
     """
     if isinstance(value, dict):
         return {key: with_text_ids(item, key) for key, item in value.items()}

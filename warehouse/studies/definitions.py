@@ -2,34 +2,45 @@
 
 A study, or a file given with ``--catalog``, has them in tables [models.NAME] and [systems.NAME].
 Their keys are the columns of reference tables `model` and `system`. `based_on` names a row that
-the missing keys are taken from.
+the missing keys are taken from. A question finds them by name, in the catalog file or in a stored
+study.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import duckdb
 
 from estimators.accelerators import NARROW_RATES, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS
 from estimators.columns.shape import SHAPE_DETAILS
 from estimators.contract import Catalog, Record, RefusedError, Scalar
 from estimators.names import did_you_mean
+from warehouse import settings
 from warehouse.database import resources
-from warehouse.database.catalog import extended
+from warehouse.database.catalog import extended, packaged_catalog
+from warehouse.database.connection import open_as_it_is
 from warehouse.database.reference import read_table
-from warehouse.errors import InputError
+from warehouse.errors import DatabaseError, InputError
 from warehouse.limits import accept
 from warehouse.studies.toml_files import Faults, nearest, read_toml
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
 SECTIONS = {"models": "model", "systems": "system"}
 """Table of a TOML file -> the reference table that its entries extend."""
 
 BASED_ON = "based_on"
+
+_PUBLISHED = ("model", "system", "accelerator", "device")
+"""Reference tables with models and systems."""
 
 _OF_PRODUCTS = {
     **{column: name for name, column in PRODUCT_COLUMNS.items() if column != name},
@@ -65,14 +76,20 @@ class Definitions:
             if records
         }
 
-    def added_to(self, catalog: Catalog) -> Catalog:
-        """Return `catalog` with these models and systems.
+    def needed_by(self, names: Collection[object]) -> Definitions:
+        """Return the definitions of some names, and those that they are based on."""
+        return replace(self, models=_chain(self.models, names), systems=_chain(self.systems, names))
 
-        Raises
-        ------
-        InputError
-            If a name exists already, or an entry is based on a missing row.
-        """
+    def before(self, others: Definitions) -> Definitions:
+        """Return both; of two entries with one name that of `self` counts."""
+        return Definitions(
+            {**others.models, **self.models},
+            {**others.systems, **self.systems},
+            self.file or others.file,
+        )
+
+    def added_to(self, catalog: Catalog) -> Catalog:
+        """Return `catalog` with these models and systems."""
         try:
             return extended(catalog, self.models, self.systems)
         except RefusedError as error:
@@ -80,13 +97,7 @@ class Definitions:
 
 
 def load_definitions(path: Path) -> Definitions:
-    """Read the models and systems of a TOML file; its other tables are ignored.
-
-    Raises
-    ------
-    InputError
-        If it defines none, or anything is wrong with one.
-    """
+    """Read the models and systems of a TOML file; its other tables are ignored."""
     file = str(path)
     needs = "define models as [models.NAME] and systems as [systems.NAME]"
     table = read_toml(path, "a catalog", needs)
@@ -160,3 +171,130 @@ def _hint(key: str, value: object, where: str, known: tuple[str, ...]) -> str:
         places = "[space] or [system]" if where.startswith("[systems.") else "[space]"
         return f"if the estimator takes it, name it under {places}"
     return nearest(key, (BASED_ON, *known))
+
+
+def _chain(records: Mapping[str, Record], names: Collection[object]) -> dict[str, Record]:
+    wanted = {name for name in records if name in names}
+    waiting = list(wanted)
+    while waiting:
+        base = records[waiting.pop()].get(BASED_ON)
+        if isinstance(base, str) and base in records and base not in wanted:
+            wanted.add(base)
+            waiting.append(base)
+    return {name: record for name, record in records.items() if name in wanted}
+
+
+# ---- found by name ----
+
+
+def known_definitions(
+    database: Path, names: Iterable[object], catalog: Path | None = None
+) -> Definitions:
+    """Return the definitions of those names that the reference tables do not have.
+
+    A name is looked up in the catalog file first, then in the stored studies, the newest first. The
+    database is read only for names that nothing else has, and may be missing.
+
+    Parameters
+    ----------
+    names
+        Models and systems that a question names; values other than texts are passed over.
+    catalog
+        A TOML file; None: the one of the settings, if there is one.
+    """
+    texts = {name for name in names if isinstance(name, str)}
+    definitions = _catalog_file(catalog)
+    unknown = {name for name in texts if not _is_published(name)}
+    unknown -= {*definitions.models, *definitions.systems}
+    if unknown and database.exists():
+        for of_study in _stored_definitions(database):
+            needed = of_study.needed_by(unknown)
+            unknown -= {*needed.models, *needed.systems}
+            definitions = definitions.before(needed)
+    return definitions.needed_by(texts)
+
+
+def every_definition(database: Path, catalog: Path | None = None) -> Definitions:
+    """Return all definitions of the catalog file and of the stored studies, for rows of any name.
+
+    The catalog, then newer studies count first. A database that cannot be read, for example during
+    a sweep, adds nothing.
+    """
+    definitions = _catalog_file(catalog)
+    of_studies: list[Definitions] = []
+    if database.exists():
+        with suppress(DatabaseError):
+            of_studies = _stored_definitions(database)
+    for of_study in of_studies:
+        definitions = definitions.before(
+            replace(
+                of_study,
+                models=_unpublished(of_study.models),
+                systems=_unpublished(of_study.systems),
+            )
+        )
+    return definitions
+
+
+def stored_shape(
+    database: Path, model: str, columns: Collection[str]
+) -> tuple[dict[str, str], str]:
+    """Return the shape that a stored study gave a model whose name no table has, and the study.
+
+    Such a study has the shape as columns of its search space. The newest study with one value for
+    each column counts. Both are empty if there is none.
+    """
+    if _is_published(model) or not database.exists():
+        return {}, ""
+    for study, definition in _stored_studies(database):
+        for space in definition.get("spaces", []):
+            shape = {name: space[name] for name in columns if name in space}
+            is_one = space.get("model") == [model] and all(len(v) == 1 for v in shape.values())
+            if shape and is_one:
+                texts = {name: _as_text(values[0]) for name, values in shape.items()}
+                return texts, study
+    return {}, ""
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _catalog_file(catalog: Path | None) -> Definitions:
+    path = catalog or settings.catalog()
+    return load_definitions(path) if path is not None else Definitions()
+
+
+def _is_published(name: str) -> bool:
+    catalog = packaged_catalog()
+    return any(
+        name in catalog.tables.get(table, {}) or name in catalog.aliases.get(table, {})
+        for table in _PUBLISHED
+    )
+
+
+def _unpublished(records: Mapping[str, Record]) -> dict[str, Record]:
+    """Return the records whose names this version of the package does not have itself."""
+    return {name: record for name, record in records.items() if not _is_published(name)}
+
+
+def _stored_definitions(database: Path) -> list[Definitions]:
+    """Return the definitions of the stored studies, the newest study first."""
+    return [
+        Definitions(
+            definition.get("models", {}), definition.get("systems", {}), file=f"study {study}"
+        )
+        for study, definition in _stored_studies(database)
+        if any(section in definition for section in SECTIONS)
+    ]
+
+
+def _stored_studies(database: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the stored studies with their definitions, the newest first."""
+    query = "select study, definition from study order by created_at desc"
+    with open_as_it_is(database) as connection:
+        try:
+            rows = connection.execute(query).fetchall()
+        except duckdb.CatalogException:  # a file without tables yet
+            return []
+    return [(study, json.loads(text)) for study, text in rows]

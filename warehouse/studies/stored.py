@@ -28,46 +28,30 @@ def find_study(asked: str, names: Sequence[str], option: str = "study") -> str |
 
     Names may differ in capitals, spaces, hyphens and underscores. The six digits at the end of its
     name are enough for a question of `plan`.
-
-    Raises
-    ------
-    InputError
-        If it may mean several studies.
     """
     if asked in names:
         return asked
-    found = [name for name in names if folded(name) == folded(asked)] or [
+    matching = [name for name in names if folded(name) == folded(asked)] or [
         name for name in names if name.startswith(PLAN) and name.split()[-1] == asked.lower()
     ]
-    if len(found) > 1:
+    if len(matching) > 1:
         raise InputError(
-            f'`{option}` "{asked}": {len(found)} stored studies match',
-            "give the whole name:" + _listed(found),
+            f'`{option}` "{asked}": {len(matching)} stored studies match',
+            "give the whole name:" + _listed(matching),
         )
-    return found[0] if found else None
+    return matching[0] if matching else None
 
 
 def stored_study(connection: DuckDBPyConnection, asked: str, option: str = "study") -> str:
-    """Return the name of the stored study that `asked` means, as `find_study`.
-
-    Parameters
-    ----------
-    option
-        The option or argument, as an error names it.
-
-    Raises
-    ------
-    InputError
-        If there is none, or several; the hint has the nearest names, or all.
-    """
+    """Return the name of the stored study that `asked` means, as `find_study`."""
     rows = connection.execute("select study from study order by study").fetchall()
     names = [name for (name,) in rows]
-    found = find_study(asked, names, option)
-    if found is None:
+    name = find_study(asked, names, option)
+    if name is None:
         raise InputError(
             f'`{option}` "{asked}": no study of that name is stored', nearest_in_words(asked, names)
         )
-    return found
+    return name
 
 
 def nearest_in_words(asked: str, names: Sequence[str]) -> str:

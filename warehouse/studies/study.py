@@ -71,31 +71,14 @@ class Study:
 
 
 def load_study(path: Path) -> Study:
-    """Read the study in `path`.
-
-    Raises
-    ------
-    InputError
-        If anything is wrong with it; every fault is listed.
-    """
+    """Read the study in `path`."""
     file = str(path)
     needs = 'a study needs name = "...", estimator = "..." and a [space]'
     return read_study(read_toml(path, "a study", needs), file)
 
 
 def read_study(table: Mapping[str, Any], file: str) -> Study:
-    """Read a study from a table, as a TOML file holds it.
-
-    Parameters
-    ----------
-    file
-        Its name in errors.
-
-    Raises
-    ------
-    InputError
-        If anything is wrong with it; every fault is listed.
-    """
+    """Read a study from a table, as a TOML file holds it."""
     faults = Faults()
     study = _study(dict(table), file, faults)
     if study is None or faults.refusals:
@@ -105,13 +88,6 @@ def read_study(table: Mapping[str, Any], file: str) -> Study:
 
 def study_of_definition(definition: Mapping[str, Any], file: str) -> Study:
     """Return the study that a `Study.definition` describes, also after a round trip as JSON.
-
-    Parameters
-    ----------
-    definition
-        As `Study.definition` has it: expanded and checked.
-    file
-        The path that the user gave.
 
     Raises
     ------
@@ -134,13 +110,7 @@ def study_of_definition(definition: Mapping[str, Any], file: str) -> Study:
 
 
 def under(study: Study, mends: tuple[Mends, ...], called: str) -> Study:
-    """Return `study` under other mends, as another study: its name ends in `called`.
-
-    Parameters
-    ----------
-    called
-        The variant in the user's words.
-    """
+    """Return `study` under other mends, as another study: its name ends in `called`."""
     if mends == study.mends:
         return study
     name = f"{study.name} {called}"
@@ -216,13 +186,7 @@ def _tables(table: Mapping[str, Any], line: str) -> frozenset[str]:
 
 
 def _refuse_unknown_keys(table: dict[str, Any], search: Search | None, faults: Faults) -> None:
-    """Refuse keys at the top of the file that no study has there.
-
-    Parameters
-    ----------
-    search
-        That of the estimator; None if it is unknown: a key may belong to any estimator.
-    """
+    """Refuse keys at the top of the file that no study of the search, or None: of any, has."""
     known = [search] if search else [e.search for e in registry.all_estimators() if e.search]
     space = {name for each in known for name in each.space_columns}
     system = {name for each in known for name in each.system_columns}
@@ -339,16 +303,7 @@ def _refuse_too_many(
 def _coupled_steps(
     given: object, known: Sequence[str], named: Collection[str], faults: Faults
 ) -> tuple[Step, ...]:
-    """Return every combination of the steps of all groups; one without names for no group.
-
-    Parameters
-    ----------
-    given
-        What the study says under ``coupled``: a list of groups, each a table of lists or ranges
-        of one length.
-    known, named
-        Columns that may be coupled, and those that the study names elsewhere.
-    """
+    """Return every combination of the steps of all groups; one without names for no group."""
     if not isinstance(given, list) or not all(isinstance(group, dict) for group in given):
         hint = "start each group with a line [[coupled]]"
         faults.add("coupled", given, "must be an array of tables", hint)

@@ -21,13 +21,6 @@ _T = TypeVar("_T")
 MAX_BYTES = 8_000_000
 """Largest file: two lists with the most values that a study may have are smaller."""
 
-MAX_DEPTH = 64
-"""Tables or lists within each other, and parts of a key, at most."""
-
-# Possessive, and only where a key may begin, so that the time grows linearly with the file.
-_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_LONG_KEY = re.compile(rf"(?m)(?:^|[\[{{,])[ \t]*+{_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_DEPTH}}}")
-
 
 class Faults:
     """Collects refusals, so that one error lists all of them."""
@@ -58,11 +51,6 @@ def read_toml(path: Path, kind: str, needs: str) -> dict[str, Any]:
         The kind of file, with its article: "a study".
     needs
         The hint for an empty file.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read or is not TOML.
     """
     file = str(path)
     text = _read(path, file, kind)
@@ -103,16 +91,8 @@ def _read(path: Path, file: str, kind: str) -> str:
 
 
 def _parse(text: str, file: str) -> dict[str, Any]:
-    if found := _LONG_KEY.search(
-        text
-    ):  # the time of tomllib grows with the square of the parts of a key
-        number = text[: found.start()].count("\n") + 1
-        raise InputError(f"{file}: line {number} has a key of more than {MAX_DEPTH} parts")
     try:
-        content = tomllib.loads(text)
-        if _depth(content) > MAX_DEPTH:
-            raise RecursionError
-        return content
+        return tomllib.loads(text)
     except RecursionError:
         raise InputError(f"{file}: is nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
@@ -121,14 +101,3 @@ def _parse(text: str, file: str) -> dict[str, Any]:
         line = lines[int(place[1]) - 1].strip() if place and int(place[1]) <= len(lines) else ""
         hint = f"the line reads: {line[:100]}" if line else ""
         raise InputError(f"{file}: is not valid TOML: {error}", hint=hint) from None
-
-
-def _depth(content: object) -> int:
-    """Return how many tables and lists lie within each other."""
-    depth, level = 0, [content]
-    while level := [each for each in level if isinstance(each, dict | list)]:
-        depth += 1
-        level = [
-            item for each in level for item in (each.values() if isinstance(each, dict) else each)
-        ]
-    return depth

@@ -42,11 +42,6 @@ def parse_variants(estimator: Mendable, text: object) -> tuple[Mends, ...]:
     text
         published, corrected, both (the two), each (every erratum alone as well), or errata
         separated by commas. An estimator without errata has one variant.
-
-    Raises
-    ------
-    RefusedError
-        If `text` is none of these.
     """
     corrected = frozenset(estimator.mends)
     alone = [frozenset({mend}) for mend in estimator.mends]
@@ -58,13 +53,7 @@ def parse_variants(estimator: Mendable, text: object) -> tuple[Mends, ...]:
 
 
 def parse_variant(estimator: Mendable, text: object) -> Mends:
-    """Return the mends of one variant: published, corrected, or errata separated by commas.
-
-    Raises
-    ------
-    RefusedError
-        If `text` is none of these; both and each name several variants.
-    """
+    """Return the mends of one variant: published, corrected, or errata separated by commas."""
     if _word(text) in ("both", "each"):
         hint = _hint(estimator, _SINGLE)
         raise RefusedError([Refusal("variant", shown(text), "names several variants", hint)])
@@ -98,13 +87,7 @@ def _one_variant(estimator: Mendable, text: object, words: Sequence[str]) -> Men
 
 
 def chosen_mends(estimator: Mendable, ids: Sequence[object]) -> Mends:
-    """Return the mends called `ids`.
-
-    Raises
-    ------
-    RefusedError
-        If one is not among the estimator's, or is given twice.
-    """
+    """Return the mends called `ids`."""
     known = ", ".join(estimator.mends) or "none"
     refusals = [
         Refusal("mends", str(name), f"is not a mend of {estimator.name}", f"known: {known}")
@@ -122,13 +105,7 @@ def chosen_mends(estimator: Mendable, ids: Sequence[object]) -> Mends:
 
 
 def mends_of_options(estimator: Mendable, variant: str | None, mend: str | None) -> Mends:
-    """Return the mends that options --variant and --mend name; by default all.
-
-    Raises
-    ------
-    UsageError
-        If both are given, or one names no single variant.
-    """
+    """Return the mends that options --variant and --mend name; by default all."""
     if mend is not None:
         [mends] = variants_of_options(estimator, variant, mend)
         return mends
@@ -141,13 +118,7 @@ def mends_of_options(estimator: Mendable, variant: str | None, mend: str | None)
 def variants_of_options(
     estimator: Mendable, variant: str | None, mend: str | None
 ) -> tuple[Mends, ...]:
-    """Return the sets of mends that options --variant and --mend name; by default all mends.
-
-    Raises
-    ------
-    UsageError
-        If both are given, or one is not known.
-    """
+    """Return the sets of mends that options --variant and --mend name; by default all mends."""
     if mend is not None and variant is not None:
         raise UsageError("`--mend` and `--variant` exclude each other", "use one of them")
     try:

@@ -89,13 +89,7 @@ class StudyCells:
         return self.sample_share is not None
 
     def check(self, on_checked: OnChecked = lambda _done, _all: None) -> None:
-        """Refuse what is wrong with any combination, before the first cell.
-
-        Raises
-        ------
-        InputError
-            If the estimator refuses the space.
-        """
+        """Refuse what is wrong with any combination, before the first cell."""
         if not self.is_sampled:
             return  # listing the cells has checked them
         done, total = 0, num_cells(self.study)
@@ -148,11 +142,6 @@ def study_cells(
     ----------
     profiles
         Returns the stored profiles; called only if the study names one.
-
-    Raises
-    ------
-    InputError
-        If the study is refused. With a sample, `StudyCells.check` may refuse others later.
     """
     if num_cells(study) <= MOST_COUNTED:
         return counted_cells(study, catalog, profiles)
@@ -188,18 +177,7 @@ def num_layouts(estimator: Estimator, cell: Cell) -> int:
 
 
 def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
-    """Yield the cells of a study, one by one; overlapping spaces yield a cell twice.
-
-    Parameters
-    ----------
-    catalog
-        The reference tables with the study's own models and systems, and its profiles.
-
-    Raises
-    ------
-    InputError
-        If the estimator refuses the space.
-    """
+    """Yield the cells of a study, one by one; overlapping spaces yield a cell twice."""
     estimator = get(study.estimator)
     if estimator.search is None:
         raise InputError(
@@ -213,18 +191,7 @@ def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
 def sound_spaces(
     study: Study, catalog: Catalog, on_checked: Callable[[int], None] = lambda _number: None
 ) -> list[tuple[Space, Mends]]:
-    """Return each space of a study with each variant under which it has a layout.
-
-    Parameters
-    ----------
-    on_checked
-        Called now and then with the number of combinations that were just checked.
-
-    Raises
-    ------
-    InputError
-        If a space is faulty, or has no layout under any variant.
-    """
+    """Return each space of a study with each variant under which it has a layout."""
     estimator = get(study.estimator)
     sound: list[tuple[Space, Mends]] = []
     try:
@@ -252,12 +219,6 @@ def _sampled_cells(study: Study, catalog: Catalog, profiles: Callable[[], Profil
 
     Every combination is drawn with the same chance, so that the rows of the sample over its share
     estimate all rows. The same study draws the same sample.
-
-    Raises
-    ------
-    InputError
-        If the estimator refuses a combination that is drawn, or the catalog a definition of the
-        study.
     """
     estimator = get(study.estimator)
     # While the database is open for writing, its profiles cannot be read again.

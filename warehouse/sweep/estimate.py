@@ -37,62 +37,35 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """The size of a sweep.
-
-    Attributes
-    ----------
-    size
-        Cells and rows of the whole study, and those that the sweep would evaluate and store.
-    """
+    """The size of a sweep."""
 
     study: str
     cells: StudyCells
     size: StudySize
 
     @property
-    def missing_rows(self) -> int:
-        """Rows that the sweep would evaluate and store."""
-        return self.size.missing_rows
-
-    @property
     def is_sampled(self) -> bool:
-        """Whether the figures are estimated from a sample of the combinations."""
+        """Whether the figures follow from a sample of the combinations."""
         return self.cells.is_sampled
 
     @cached_property
     def cost(self) -> Cost:
         """Seconds and bytes, as `cost_of`: the first use may take a second."""
-        return cost_of(self.cells, self.missing_rows)
-
-    @property
-    def seconds(self) -> float:
-        """Time that the sweep would take, at the rate measured on this machine."""
-        return self.cost.seconds
-
-    @property
-    def num_bytes(self) -> float:
-        """Space that its rows would take in the database."""
-        return self.cost.num_bytes
+        return cost_of(self.cells, self.size.missing_rows)
 
     def refuse_too_large(self, database: Path) -> None:
-        """Raise if the sweep is so large that the user must confirm it.
-
-        Raises
-        ------
-        UsageError, DatabaseError
-            As `size_limits.refuse_too_large`.
-        """
-        if self.missing_rows >= LEAST_ROWS:
-            refuse_too_large(self.study, self.missing_rows, self.num_bytes, database)
+        """Raise if the sweep is so large that the user must confirm it."""
+        if self.size.missing_rows >= LEAST_ROWS:
+            refuse_too_large(self.study, self.size.missing_rows, self.cost.num_bytes, database)
 
     def in_words(self) -> str:
         """Return rows, time and space of the sweep in a line for people."""
-        if not self.missing_rows:
+        if not self.size.missing_rows:
             of_about = "of about " if self.is_sampled else ""
             return f"{self.study}: all {of_about}{count(self.size.rows, 'row')} are stored already"
         about = "about " if self.is_sampled else ""
         cells = count(self.size.missing_cells, "cell")
-        rows = f"{about}{count(self.missing_rows, 'row')} of {cells}"
+        rows = f"{about}{count(self.size.missing_rows, 'row')} of {cells}"
         return f"{self.study}: {rows} to evaluate and store, {cost_in_words(self.cost)}"
 
 
@@ -102,23 +75,7 @@ def cost_in_words(cost: Cost) -> str:
 
 
 def estimate(study: Study, database: Path, *, force: bool = False) -> Estimate:
-    """Return the size of a sweep; stores nothing.
-
-    Parameters
-    ----------
-    database
-        The file that it would store in; it may be missing.
-    force
-        Whether stored cells count as missing.
-
-    Raises
-    ------
-    InputError
-        If the study is refused. If the study is sampled, other combinations may be refused later,
-        when it runs.
-    DatabaseError
-        If the database cannot be read.
-    """
+    """Return the size of a sweep; stores nothing."""
     cells = study_cells(study, packaged_catalog(), lambda: load_profiles(database))
     ids = [cell.id for cell, _ in cells.counted]
     return Estimate(study.name, cells, cells.size({} if force else _stored_among(database, ids)))

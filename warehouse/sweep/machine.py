@@ -49,8 +49,8 @@ def _quotas() -> list[int]:
     """Return the limits of the control groups that this process is in, in whole cores."""
     quotas = []
     with suppress(OSError):
-        own = _OWN_CGROUP.read_text(encoding="utf-8").rpartition("::")[2].strip().lstrip("/")
-        folder = _CGROUPS / own
+        group_name = _OWN_CGROUP.read_text(encoding="utf-8").rpartition("::")[2]
+        folder = _CGROUPS / group_name.strip().lstrip("/")
         for group in (folder, *folder.parents):
             if not group.is_relative_to(_CGROUPS):
                 break
@@ -82,33 +82,28 @@ def giving_back(connection: duckdb.DuckDBPyConnection, batches: Iterator[Batch])
 
     With a low limit all the time, DuckDB's threads would wait for one another. A low limit for a
     moment only frees blocks that are on disk, because DuckDB frees these first.
-
-    Parameters
-    ----------
-    connection
-        Stores the batches.
     """
     limit, threads = _limit(connection)
-    kept = WORKING_BYTES + THREAD_BYTES * max(threads - 2, 0)
+    working_bytes = WORKING_BYTES + THREAD_BYTES * max(threads - 2, 0)
     # the query that stores the batches uses the connection meanwhile
-    return _giving_back(connection.cursor(), batches, kept, limit)
+    return _giving_back(connection.cursor(), batches, working_bytes, limit)
 
 
 def _giving_back(
-    cursor: duckdb.DuckDBPyConnection, batches: Iterator[Batch], kept: int, limit: int
+    cursor: duckdb.DuckDBPyConnection, batches: Iterator[Batch], working_bytes: int, limit: int
 ) -> Iterator[Batch]:
     with closing(cursor):
         for number, batch in enumerate(batches, start=1):
-            if number % BATCHES_BETWEEN == 0 and kept < limit:
-                _give_back(cursor, kept, limit)
+            if number % BATCHES_BETWEEN == 0 and working_bytes < limit:
+                _give_back(cursor, working_bytes, limit)
             yield batch
 
 
-def _give_back(connection: duckdb.DuckDBPyConnection, kept: int, limit: int) -> None:
+def _give_back(connection: duckdb.DuckDBPyConnection, working_bytes: int, limit: int) -> None:
     """Free written blocks until DuckDB uses `kept` bytes, then set its limit again."""
     try:
         with suppress(duckdb.Error):  # more is in use, but everything that can be freed is
-            _set_limit(connection, kept)
+            _set_limit(connection, working_bytes)
     finally:
         _set_limit(connection, limit)
 

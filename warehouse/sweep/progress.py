@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from warehouse.processes import is_alive, started_ticks
 
 INTERVAL_SECONDS = 0.25
 """Seconds between two writes of the file."""
+
+OnProgress = Callable[[int, int, int, int], None]
+"""Called with rows done, rows in all, cells done, cells in all."""
 
 
 @dataclass
@@ -34,7 +38,7 @@ class Progress:
     process_started: int | None = field(default_factory=lambda: started_ticks(os.getpid()))
 
 
-_NAMES = {each.name for each in fields(Progress)}
+_NAMES = {known.name for known in fields(Progress)}
 
 
 def progress_path(database: Path) -> Path:
@@ -43,32 +47,49 @@ def progress_path(database: Path) -> Path:
 
 
 class ProgressFile:
-    """Writes the progress of one sweep, and removes the file when the sweep ends.
+    """Counts and writes the progress of one sweep, and removes the file when the sweep ends.
 
     Best effort: a sweep does not fail because its progress cannot be written.
     """
 
-    def __init__(self, database: Path, progress: Progress) -> None:
+    def __init__(
+        self, database: Path, progress: Progress, listener: OnProgress | None = None
+    ) -> None:
         self._path = progress_path(database)
         self._progress = progress
+        self._listener = listener
         self._first_row = progress.rows
         # A clock that is set back must not stop the progress, or turn the speed negative.
         self._started = self._written = time.monotonic()
 
     def __enter__(self) -> ProgressFile:
         self._write()
+        self._tell()
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             self._path.unlink()
 
-    def update(self, rows: int, cells: int) -> None:
-        """Set the finished rows and cells; write them if the last write is old enough."""
+    def add_rows(self, rows: int) -> None:
+        """Count evaluated rows."""
+        self._progress.rows += rows
+        self._tell()
+
+    def add_cells(self, cells: int) -> None:
+        """Count stored cells."""
+        self._progress.cells += cells
+        self._tell()
+
+    def _tell(self) -> None:
+        """Call the listener, and write the file if the last write is old enough."""
         progress = self._progress
-        progress.rows, progress.cells = rows, cells
+        progress.total_rows = max(progress.total_rows, progress.rows)  # it may be an estimate
+        progress.total_cells = max(progress.total_cells, progress.cells)
         if time.monotonic() - self._written >= INTERVAL_SECONDS:
             self._write()
+        if self._listener is not None:
+            self._listener(progress.rows, progress.total_rows, progress.cells, progress.total_cells)
 
     def _write(self) -> None:
         progress = self._progress
@@ -86,10 +107,11 @@ def read_progress(database: Path) -> dict[str, Any] | None:
     The file of a killed process is ignored, even if another process now has its number.
     """
     try:
-        found = json.loads(progress_path(database).read_text(encoding="utf-8"))
+        progress = json.loads(progress_path(database).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict) or not found.keys() >= _NAMES:
+    if not isinstance(progress, dict) or not progress.keys() >= _NAMES:
         return None
-    is_running = is_alive(found["pid"]) and found["process_started"] == started_ticks(found["pid"])
-    return found if is_running else None
+    pid = progress["pid"]
+    is_running = is_alive(pid) and progress["process_started"] == started_ticks(pid)
+    return progress if is_running else None

@@ -26,7 +26,6 @@ from warehouse.database.temporary import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.studies.definitions import Definitions
-from warehouse.studies.known import needed_definitions
 from warehouse.studies.stored import find_study, nearest_in_words
 from warehouse.studies.study import Study
 
@@ -41,14 +40,14 @@ def is_recorded(
     connection: duckdb.DuckDBPyConnection, study: Study, cells: IdSet, num_rows: int
 ) -> bool:
     """Return whether a study is stored with this definition and exactly these cells."""
-    known = connection.execute(
+    record_of_study = connection.execute(
         "select definition, num_cells, num_rows from study where study = ?", [study.name]
     ).fetchall()
-    if known != [(_definition(study), len(cells), num_rows)]:
+    if record_of_study != [(_definition(study), len(cells), num_rows)]:
         return False
     query = "select cell_id from study_cell where study = ? order by cell_id"
-    found = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
-    return list(found) == list(cells.ids())
+    stored = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
+    return list(stored) == list(cells.ids())
 
 
 def begin_study(
@@ -96,7 +95,7 @@ def add_cells(connection: duckdb.DuckDBPyConnection, study: str, cells: Sequence
 
 
 def end_study(
-    connection: duckdb.DuckDBPyConnection, study: str, cells: IdSet, num_rows: int
+    connection: duckdb.DuckDBPyConnection, study: Study, cells: IdSet, num_rows: int
 ) -> bool:
     """Set the exact numbers of a study with all cells recorded, and remove its other cells.
 
@@ -105,23 +104,25 @@ def end_study(
     known = connection.execute(
         "select num_cells, num_rows, count(cell_id) from study left join study_cell using (study)"
         " where study = ? group by all",
-        [study],
+        [study.name],
     ).fetchall()
     if known == [(len(cells), num_rows, len(cells))]:
         return False
     import pyarrow as pa  # here: commands that store nothing start without it
 
     ids = pa.table({"cell_id": pa.array(cells.ids(), type=pa.int64())})
-    with transaction(connection), registered(connection, "asked_cells", ids):
-        connection.execute(
+    with transaction(connection), registered(connection, "cells_of_study", ids):
+        [(removed,)] = connection.execute(
             "delete from study_cell where study = ?"
-            " and cell_id not in (select cell_id from asked_cells)",
-            [study],
-        )
+            " and cell_id not in (select cell_id from cells_of_study)",
+            [study.name],
+        ).fetchall()
         connection.execute(
             "update study set num_cells = ?, num_rows = ? where study = ?",
-            [len(cells), num_rows, study],
+            [len(cells), num_rows, study.name],
         )
+        if removed and "spaces" in study.definition:  # another version of its estimator
+            record(connection, STUDY, study.name)
     return True
 
 
@@ -143,14 +144,14 @@ def store_evaluated(
     if not cells:
         return 0
     names = {value for cell, _ in cells for value in cell.problem.values.values()}
-    used = needed_definitions(study.defined, names).as_data()
+    used = study.defined.needed_by(names).as_data()
     study = replace(study, definition={**study.definition, **used})
     sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
     ids, num_rows = IdSet(cell.id for cell, _ in sizes), sum(size for _, size in sizes)
     with transaction(connection):
         has_changed = begin_study(connection, study, len(sizes), num_rows)
         add_cells(connection, study.name, [cell.id for cell, _ in sizes])
-        has_changed |= end_study(connection, study.name, ids, num_rows)
+        has_changed |= end_study(connection, study, ids, num_rows)
         new = store_cells(connection, registry.get(study.estimator), relation, cells)
         if new or has_changed:
             record(connection, STUDY, study.name)
@@ -213,13 +214,6 @@ def drop_study(database: Path, name: str) -> DropReport:
 
     Cells that no study needs any more, because it was edited or its estimator got another version,
     are removed as well. An unknown name is refused before anything is written.
-
-    Raises
-    ------
-    InputError
-        If there is no study of that name, or several, or if measurements need its rows.
-    DatabaseError
-        If there is no database.
     """
     refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,9 +25,8 @@ from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import BATCH_ROWS, record_batches, searched
 from warehouse.database.sink import (
     MOST_CELLS,
-    DuckDBSink,
-    Sink,
     commit_groups,
+    store_batches,
     stored_among,
     transaction,
 )
@@ -35,15 +34,15 @@ from warehouse.database.stamp import is_stamped
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.sweep.cells import OnChecked, Sized, StudyCells, study_cells
 from warehouse.sweep.machine import bound_memory, default_workers, giving_back
-from warehouse.sweep.progress import Progress, ProgressFile
+from warehouse.sweep.progress import OnProgress, Progress, ProgressFile
 from warehouse.sweep.record import add_cells, begin_study, end_study, is_recorded
 from warehouse.sweep.sizes import LEAST_ROWS, Rate, remember_rate, used_bytes
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from warehouse.studies.study import Study
+    from warehouse.sweep.workers import Batches
 
 COMMIT_ROWS = 64 * BATCH_ROWS
 """Rows of a group for one or two workers, a few seconds of work; more for more workers. The last
@@ -53,9 +52,6 @@ rows; commits of a million rows make a sweep a fifth longer, of four million row
 _TRIAL_ROWS = 3 * BATCH_ROWS
 """Most rows of a trial, about a second of work, and of its largest cell unless every cell is
 larger."""
-
-OnProgress = Callable[[int, int, int, int], None]
-"""Called with rows done, rows in all, cells done, cells in all."""
 
 
 @dataclass(frozen=True)
@@ -85,33 +81,6 @@ class SweepReport:
         return self.rows / self.seconds if self.seconds else 0.0
 
 
-class _Tracker:
-    """Counts finished rows and cells for the progress file and the listener."""
-
-    def __init__(self, progress: Progress, file: ProgressFile, listener: OnProgress | None) -> None:
-        self._progress = progress
-        self._file = file
-        self._listener = listener
-        self._rows, self._cells = progress.rows, progress.cells
-        self._report()
-
-    def add_rows(self, rows: int) -> None:
-        self._rows += rows
-        self._report()
-
-    def add_cells(self, cells: int) -> None:
-        self._cells += cells
-        self._report()
-
-    def _report(self) -> None:
-        total = self._progress
-        total.total_rows = max(total.total_rows, self._rows)  # the total may be an estimate
-        total.total_cells = max(total.total_cells, self._cells)
-        self._file.update(self._rows, self._cells)
-        if self._listener is not None:
-            self._listener(self._rows, total.total_rows, self._cells, total.total_cells)
-
-
 def run_study(
     database: Path,
     study: Study,
@@ -124,7 +93,8 @@ def run_study(
 ) -> SweepReport:
     """Evaluate and store every cell of `study` that `database` does not have.
 
-    The speed of a long sweep is kept for the estimates of later sweeps.
+    Nothing is written if the study is refused. The speed of a long sweep is kept for the estimates
+    of later sweeps.
 
     Parameters
     ----------
@@ -132,21 +102,10 @@ def run_study(
         Also evaluate and replace stored cells.
     workers
         Processes that evaluate; 1 evaluates in this one. By default as `default_workers`.
-    on_progress
-        Called often, from the thread that reads the rows.
-    on_checked
-        Called often while a study of many combinations is checked, before the first write.
+    on_progress, on_checked
+        Called often while rows are stored, and before that while many combinations are checked.
     cells
         The cells of the study, where they are known.
-
-    Raises
-    ------
-    InputError
-        If the study is refused; nothing is written.
-    DatabaseError
-        If the database cannot be opened for writing.
-    WarehouseError
-        If a worker process ends unexpectedly. Its group of cells is not stored.
     """
     started = time.perf_counter()
     # Before the database is opened, so that a refused study leaves no trace.
@@ -157,11 +116,10 @@ def run_study(
         return SweepReport(study.name, 0, 0, *stored_before, time.perf_counter() - started)
     with writing(database) as connection:
         bound_memory(connection)
-        sink = DuckDBSink(connection)
-        stored = {} if force else sink.stored_among([cell.id for cell, _ in cells.counted])
-        size = cells.size(stored)
+        counted = [cell.id for cell, _ in cells.counted]
+        size = cells.size({} if force else stored_among(connection, counted))
         begin_study(connection, study, size.cells, size.rows)
-        missing = Missing(cells, sink, connection, force=force)
+        missing = Missing(connection, cells, force=force)
         progress = Progress(
             study.name,
             total_rows=size.rows,
@@ -169,13 +127,12 @@ def run_study(
             rows=size.rows - size.missing_rows,
             cells=size.cells - size.missing_cells,
         )
-        with ProgressFile(database, progress) as file:
-            tracker = _Tracker(progress, file, on_progress)
+        with ProgressFile(database, progress, on_progress) as file:
             number = default_workers(size.missing_rows) if workers is None else workers
-            rows, rate = _timed(connection, cells, missing, tracker, number, replace=force)
+            rows, rate = _sweep(missing, file, number)
         if workers is None and not force and rows >= LEAST_ROWS:
             remember_rate(study.estimator, rate)
-        end_study(connection, study.name, missing.seen, rows + missing.rows_before)
+        end_study(connection, study, missing.seen, rows + missing.rows_before)
         return SweepReport(
             study.name,
             cells=len(missing.seen) - missing.cells_before,
@@ -210,34 +167,25 @@ def _all_stored(database: Path, cells: StudyCells) -> tuple[int, int] | None:
 
 
 class Missing:
-    """Iterates over the cells of a study that are not stored, and counts the others.
-
-    Attributes
-    ----------
-    seen
-        Ids of all cells so far.
-    cells_before, rows_before
-        Cells and rows that were stored before.
-    """
+    """Iterates over the cells of a study that are not stored, and counts the others."""
 
     def __init__(
-        self, cells: StudyCells, sink: Sink, connection: DuckDBPyConnection, *, force: bool = False
+        self, connection: DuckDBPyConnection, cells: StudyCells, *, force: bool = False
     ) -> None:
-        self._cells = cells
-        self._sink = sink
-        self._connection = connection
-        self._force = force
-        self._unrecorded: list[int] = []
+        self.connection = connection
+        self.cells = cells
+        self.force = force
         self.seen = IdSet()
         self.cells_before = self.rows_before = 0
+        self._unrecorded: list[int] = []
 
     def of(self, relation: Relation) -> Iterator[tuple[Cell, int]]:
         """Yield the missing cells of a relation, with their numbers of rows."""
-        cells = self._cells.of(relation.name)
+        cells = self.cells.of(relation.name)
         while some := list(itertools.islice(cells, CHUNK_CELLS)):
             new = [cell for cell in some if self.seen.add(cell.id)]
             ids = [cell.id for cell in new]
-            stored = {} if self._force else self._sink.stored_among(ids)
+            stored = {} if self.force else stored_among(self.connection, ids)
             self._unrecorded += ids
             if len(self._unrecorded) > MOST_CELLS:
                 self.record()
@@ -246,12 +194,12 @@ class Missing:
                     self.cells_before += 1
                     self.rows_before += stored[cell.id]
                 else:
-                    yield cell, self._cells.count(cell)
+                    yield cell, self.cells.count(cell)
 
     def record(self) -> None:
         """Record the seen cells as cells of the study."""
         if self._unrecorded:
-            add_cells(self._connection, self._cells.study.name, self._unrecorded)
+            add_cells(self.connection, self.cells.study.name, self._unrecorded)
             self._unrecorded.clear()
 
 
@@ -271,12 +219,8 @@ def rate_of_trial(cells: StudyCells) -> Rate:
         database = Path(folder) / "trial.duckdb"
         progress = Progress("trial", total_rows=_rows(chosen), total_cells=len(chosen))
         with open_for_write(database) as connection, ProgressFile(database, progress) as file:
-            tracker = _Tracker(progress, file, None)
-            rates = []
-            for group in groups:
-                part = replace(cells, counted=group, sample_share=None)
-                missing = Missing(part, DuckDBSink(connection), connection)
-                rates.append(_timed(connection, part, missing, tracker, workers=1)[1])
+            parts = (replace(cells, counted=group, sample_share=None) for group in groups)
+            rates = [_sweep(Missing(connection, part), file, workers=1)[1] for part in parts]
     *_, small, large = [rates[0], *rates]
     rows, fewer = _rows(groups[-1]), _rows(groups[max(len(groups) - 2, 0)])
     seconds = rows / large.rows_per_second - fewer / small.rows_per_second
@@ -285,97 +229,62 @@ def rate_of_trial(cells: StudyCells) -> Rate:
     return Rate((rows - fewer) / seconds, large.bytes_per_row)
 
 
-def _timed(
-    connection: DuckDBPyConnection,
-    cells: StudyCells,
-    missing: Missing,
-    tracker: _Tracker,
-    workers: int,
-    *,
-    replace: bool = False,
-) -> tuple[int, Rate]:
-    """Evaluate and store missing cells; return their number of rows and their rate."""
+def _sweep(missing: Missing, progress: ProgressFile, workers: int) -> tuple[int, Rate]:
+    """Evaluate and store missing cells, group by group; return how many rows, and their rate."""
+    connection, estimator = missing.connection, missing.cells.estimator
     num_bytes, started = used_bytes(connection), time.perf_counter()
-    rows = _sweep(connection, cells, missing, tracker, workers, replace=replace)
-    seconds = time.perf_counter() - started
-    return rows, Rate.measured(rows, seconds, used_bytes(connection) - num_bytes)
-
-
-def _sweep(
-    connection: DuckDBPyConnection,
-    cells: StudyCells,
-    missing: Missing,
-    tracker: _Tracker,
-    workers: int,
-    *,
-    replace: bool,
-) -> int:
-    """Evaluate and store missing cells, relation by relation, group by group; return their rows."""
-    sink = DuckDBSink(connection)
-    done = 0
-    for relation in cells.estimator.relations:
+    rows = 0
+    for relation in estimator.relations:
         groups = commit_groups(missing.of(relation), COMMIT_ROWS * -(-workers // 2))
         first = next(groups, None)
         if first is None:
             continue
-        with _evaluated(cells, relation, workers, tracker) as evaluating:
-            for group, batches in evaluating(itertools.chain([first], groups)):
+        groups = itertools.chain([first], groups)
+        with _evaluated(missing.cells, relation, groups, workers, progress) as evaluated:
+            for group, batches in evaluated:
                 leading = LeadingRows(relation) if relation.keeps_leading else None
                 with transaction(connection):
                     missing.record()
-                    sink.store(
-                        *(cells.estimator, relation, group),
+                    store_batches(
+                        *(connection, estimator, relation, group),
                         giving_back(connection, batches(leading)),
                         leading,
-                        replace=replace,
+                        replace=missing.force,
                     )
                 # Before a checkpoint, small groups are only in the log, and in no snapshot.
                 connection.execute("checkpoint")
-                tracker.add_cells(len(group))
-                done += _rows(group)
+                progress.add_cells(len(group))
+                rows += _rows(group)
     missing.record()
-    return done
-
-
-Batches = Callable[["LeadingRows | None"], "Iterator[pa.RecordBatch]"]
-"""Returns the rows of a group, given the collector of its leading rows."""
-
-Evaluating = Callable[[Iterator["Sized"]], Iterator[tuple["Sized", Batches]]]
-"""Takes groups in order; yields each with its rows, which are evaluated lazily."""
+    seconds = time.perf_counter() - started
+    return rows, Rate.measured(rows, seconds, used_bytes(connection) - num_bytes)
 
 
 @contextmanager
 def _evaluated(
-    cells: StudyCells, relation: Relation, workers: int, tracker: _Tracker
-) -> Iterator[Evaluating]:
-    """Yield a function that evaluates groups of cells of a relation."""
+    cells: StudyCells,
+    relation: Relation,
+    groups: Iterator[Sized],
+    workers: int,
+    progress: ProgressFile,
+) -> Iterator[Iterator[tuple[Sized, Batches]]]:
+    """Yield groups of cells of a relation, each with its rows, which are evaluated lazily."""
     estimator, catalog = cells.estimator, cells.catalog
+    if workers > 1:
+        from warehouse.sweep.workers import Workers  # here: one process needs none
 
-    def alone(groups: Iterator[Sized]) -> Iterator[tuple[Sized, Batches]]:
-        for group in groups:
-            pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
-            yield group, partial(record_batches, relation, pieces, tracker.add_rows)
-
-    if workers == 1:
-        try:
-            yield alone
-        finally:
-            estimator.forget()
+        with Workers(estimator, catalog, relation, workers) as processes:
+            yield processes.evaluated(groups, progress.add_rows)
         return
-    from warehouse.sweep.workers import Workers  # here: one process needs none
 
-    with Workers(estimator, catalog, relation, workers) as evaluating:
+    def rows_of(group: Sized) -> Batches:
+        pieces = searched(estimator, relation, [cell for cell, _ in group], catalog)
+        return partial(record_batches, relation, pieces, progress.add_rows)
 
-        def together(groups: Iterator[Sized]) -> Iterator[tuple[Sized, Batches]]:
-            waiting = [(group, evaluating.add(group)) for group in itertools.islice(groups, 1)]
-            for following in groups:  # workers evaluate it while the previous group is stored
-                waiting.append((following, evaluating.add(following)))
-                group, tasks = waiting.pop(0)
-                yield group, partial(evaluating.batches, tasks, tracker.add_rows)
-            for group, tasks in waiting:
-                yield group, partial(evaluating.batches, tasks, tracker.add_rows)
-
-        yield together
+    try:
+        yield ((group, rows_of(group)) for group in groups)
+    finally:
+        estimator.forget()
 
 
 def _rows(cells: Sized) -> int:

@@ -26,15 +26,7 @@ _CONFIRMED = "with --yes (in Python: allow_large=True)"
 
 
 class Rate(NamedTuple):
-    """Speed and size of the rows of one estimator.
-
-    Attributes
-    ----------
-    rows_per_second
-        Rows evaluated and stored in a second.
-    bytes_per_row
-        Bytes that one of them takes in the database.
-    """
+    """Speed and size of the rows of one estimator."""
 
     rows_per_second: float
     bytes_per_row: float
@@ -47,9 +39,9 @@ class Rate(NamedTuple):
 
 def remembered_rate(estimator: str) -> Rate | None:
     """Return the rate of the last long sweep with an estimator; None if there was none."""
-    found = remembered(_file(estimator))
+    stored = remembered(_file(estimator))
     with suppress(TypeError, ValueError, KeyError):
-        rate = Rate(float(found["rows_per_second"]), float(found["bytes_per_row"]))
+        rate = Rate(float(stored["rows_per_second"]), float(stored["bytes_per_row"]))
         return rate if min(rate) > 0 else None
     return None
 
@@ -61,32 +53,15 @@ def remember_rate(estimator: str, rate: Rate) -> None:
 
 def used_bytes(connection: DuckDBPyConnection) -> int:
     """Return the bytes of the blocks in use in the database of a connection."""
-    [(found,)] = connection.execute(
+    [(num_bytes,)] = connection.execute(
         "select used_blocks * block_size from pragma_database_size()"
         " where database_name = current_database()"
     ).fetchall()
-    return int(found)
+    return int(num_bytes)
 
 
 def refuse_too_large(study: str, rows: int, num_bytes: float, database: Path) -> None:
-    """Raise if a sweep is so large that the user must confirm it.
-
-    Parameters
-    ----------
-    study
-        Name of the study.
-    rows, num_bytes
-        Size of the rows that the sweep would store; estimates are enough.
-    database
-        The file that it would store in; it may be missing.
-
-    Raises
-    ------
-    UsageError
-        If it has more than `MOST_ROWS` rows.
-    DatabaseError
-        If the disk has less space free than the rows take.
-    """
+    """Refuse a sweep of too many rows, or of more bytes than the disk has free."""
     free = _free_bytes(database)
     if num_bytes > free:
         raise DatabaseError(

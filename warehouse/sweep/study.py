@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from estimators.names import folded
 from warehouse.database import resources
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import load_profiles, under_profile
-from warehouse.studies.known import with_known_definitions
+from warehouse.studies.definitions import known_definitions
 from warehouse.studies.study import load_study, read_study, under
 from warehouse.studies.variants import variants_of_options
 
@@ -29,45 +30,28 @@ def study_under_options(
 ) -> Study:
     """Return a study under the mends and the profile of a user's options.
 
+    Options that are None leave it to the study.
+
     Parameters
     ----------
     study
         A TOML file, the name of a study that comes with the package, or the content of such a file.
     database
         The file with the stored profiles.
-    variant, mend
-        Which errata to mend; None: as the study says.
-    profile
-        A stored profile; None: as the study says.
-
-    Raises
-    ------
-    InputError
-        If there is no such study, or it is faulty; every fault is listed.
-    RefusedError
-        If the profile is unknown, or the estimator of the study has no constants.
-    UsageError
-        If both `variant` and `mend` are given, or one does not say which mends.
     """
     if isinstance(study, Mapping):
-        found = read_study(study, str(study.get("name", "study")))
+        loaded = read_study(study, str(study.get("name", "study")))
     else:
-        found = load_study(study_path(study))
-    found = with_known_definitions(under_options(found, variant, mend), database)
+        loaded = load_study(study_path(study))
+    loaded = _with_known_definitions(under_options(loaded, variant, mend), database)
     if profile is None:
-        return found
-    estimator = registry.get(found.estimator)
-    return under_profile(found, profile, estimator, lambda: load_profiles(database))
+        return loaded
+    estimator = registry.get(loaded.estimator)
+    return under_profile(loaded, profile, estimator, lambda: load_profiles(database))
 
 
 def study_path(study: str | Path) -> Path:
-    """Return the study file that `study` names: a path, or the name of one in the package.
-
-    Raises
-    ------
-    InputError
-        If there is neither.
-    """
+    """Return the study file that `study` names: a path, or the name of one in the package."""
     path = Path(study)
     if path.suffix or path.exists() or len(path.parts) != 1:
         return path  # reading refuses a missing file by name
@@ -82,13 +66,7 @@ def study_path(study: str | Path) -> Path:
 
 
 def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
-    """Return `study` under the mends that the options name, by default its own.
-
-    Raises
-    ------
-    UsageError
-        If both are given, or one does not say which mends.
-    """
+    """Return `study` under the mends that the options name, by default its own."""
     if variant is None and mend is None:
         return study
     estimator = registry.get(study.estimator)
@@ -96,3 +74,19 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
     # "both" and "each" are part of the name
     called = variant_name(mends[0], estimator.mends) if len(mends) == 1 else str(variant)
     return under(study, mends, called)
+
+
+def _with_known_definitions(study: Study, database: Path) -> Study:
+    """Return a study with the definitions of models and systems that it names but lacks."""
+    names = [
+        name
+        for space in study.spaces
+        for column in ("model", "accelerator")
+        for name in space.get(column, ())
+        if name not in study.defined.models and name not in study.defined.systems
+    ]
+    known = known_definitions(database, names)
+    if not known.as_data():
+        return study
+    defined = study.defined.before(known)
+    return replace(study, defined=defined, definition={**study.definition, **defined.as_data()})

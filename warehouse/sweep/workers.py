@@ -13,8 +13,10 @@ import subprocess
 import sys
 import traceback
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -34,10 +36,11 @@ from warehouse.database.record_batches import (
 from warehouse.errors import WarehouseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from estimators.contract import Estimator, Relation
     from warehouse.database.record_batches import Evaluated
+    from warehouse.sweep.cells import Sized
 
 _TASK_ROWS = CHUNK_ROWS
 """Least number of rows of a task of small cells."""
@@ -47,6 +50,9 @@ _PART_ROWS = 2 * BATCH_ROWS
 
 _PIPE_BYTES = 1 << 20
 """Size of a pipe; Linux allows no larger one by default."""
+
+Batches = Callable[["LeadingRows | None"], "Iterator[pa.RecordBatch]"]
+"""Returns the rows of a group, given the collector of its leading rows."""
 
 _PROGRAM = "from warehouse.sweep.workers import main; main()"
 
@@ -153,12 +159,12 @@ class _Worker:
         try:
             pickle.dump(parts, self.tasks)
             self.tasks.flush()
-            found: Answer | Exception = pickle.load(self.answers)
+            outcome: Answer | Exception = pickle.load(self.answers)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise self._ended() from None
-        if isinstance(found, Exception):
-            raise found
-        return found
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def _ended(self) -> WarehouseError:
         """Return the error of a worker that ended unexpectedly."""
@@ -215,20 +221,26 @@ class Workers:
                 worker.tasks.close()
             worker.answers.close()
 
-    def add(self, cells: Sequence[tuple[Cell, int]]) -> int:
-        """Add a group of cells, with their numbers of rows; return its number of tasks.
+    def evaluated(
+        self, groups: Iterator[Sized], on_rows: Callable[[int], None]
+    ) -> Iterator[tuple[Sized, Batches]]:
+        """Yield groups of cells, each with its rows as `record_batches` yields them.
 
-        Add the next group before you store one, so that workers continue meanwhile.
+        Workers evaluate the next group while the previous one is stored.
         """
-        tasks = list(_tasks(cells))
-        self._waiting += tasks
-        self._send()
-        return len(tasks)
+        waiting: deque[tuple[Sized, Batches]] = deque()
+        for group in groups:
+            tasks = list(_tasks(group))
+            self._waiting += tasks
+            self._send()
+            waiting.append((group, partial(self._batches, len(tasks), on_rows)))
+            if len(waiting) > 1:
+                yield waiting.popleft()
+        yield from waiting
 
-    def batches(
+    def _batches(
         self, num_tasks: int, on_rows: Callable[[int], None], leading: LeadingRows | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the next tasks as `record_batches` does."""
         return regrouped(self._answers(num_tasks, on_rows, leading))
 
     def _answers(
@@ -255,7 +267,7 @@ class Workers:
             self._idle.put(worker)
 
 
-def _tasks(cells: Sequence[tuple[Cell, int]]) -> Iterator[tuple[Part, ...]]:
+def _tasks(cells: Sized) -> Iterator[tuple[Part, ...]]:
     """Yield the tasks of a group in order: parts of cells, one after the other."""
     parts: list[Part] = []
     rows = 0

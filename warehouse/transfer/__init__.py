@@ -1,1 +1,1 @@
-"""Rows as files: exports a query as a file, and all facts as a folder; imports such a folder."""
+"""The rows of a query as a file."""

@@ -41,13 +41,7 @@ class FileFormat(StrEnum):
 
 
 def format_of(out: Path, *, ids_as_text: bool = False) -> FileFormat:
-    """Return the format that the ending of `out` names.
-
-    Raises
-    ------
-    UsageError
-        If it names none, or one in which ids are no texts.
-    """
+    """Return the format that the ending of `out` names, or refuse it for ids as texts."""
     try:
         form = FileFormat(out.suffix.lower())
     except ValueError:
@@ -84,15 +78,6 @@ def export_query(
     warn
         Called with the columns that are written in another type, and those with texts that a
         spreadsheet takes for formulas.
-
-    Raises
-    ------
-    UsageError
-        If the ending names no format, or ids are wanted as texts in another than JSON.
-    InputError
-        If the query is refused, the file cannot be written, or Excel cannot hold the rows.
-    DatabaseError
-        If the database is missing, locked or damaged.
     """
     form = format_of(out, ids_as_text=ids_as_text)
     check_target(out)
@@ -137,26 +122,24 @@ def _copied(
 
 def _say_changed(out: Path, changed: Mapping[str, str], warn: Callable[[str], None]) -> None:
     """Name the columns that are not of their own type; whole numbers are whole in any type."""
-    said = ("varchar", "decimal(38, 0)")
     names = [
         f"`{name}` as {kind}"
         for name, kind in changed.items()
-        if any(part in kind for part in said)
+        if "varchar" in kind or "decimal(38, 0)" in kind
     ]
     if names:
-        warn(
-            f"{out}: columns whose type the format lacks are written as others: {', '.join(names)}"
-        )
+        listed = ", ".join(names)
+        warn(f"{out}: columns whose type the format lacks are written as others: {listed}")
 
 
-def _formula_columns(path: Path, places: Sequence[int]) -> list[str]:
-    """Return those columns of a CSV, by place, with a text that a spreadsheet runs as a formula."""
-    if not places:
+def _formula_columns(path: Path, indices: Sequence[int]) -> list[str]:
+    """Return those of some columns of a CSV with a text that a spreadsheet runs as a formula."""
+    if not indices:
         return []
     import polars as pl
 
     lines = pl.scan_csv(path, infer_schema=False, glob=False)
-    names = [lines.collect_schema().names()[place] for place in places]
+    names = [lines.collect_schema().names()[index] for index in indices]
     texts = lines.select(pl.col(names).unique().implode()).collect(engine="streaming")
     return formula_columns(zip(names, texts.row(0), strict=True))
 
@@ -230,7 +213,6 @@ specifications and limits, Microsoft)."""
 
 
 def _refuse_names(names: Sequence[str], out: Path) -> None:
-    """Refuse names of columns that a table of Excel cannot have."""
     if len(names) > _SHEET_COLUMNS:
         reason = f"holds {_SHEET_COLUMNS:,} columns, and the query has {len(names):,}"
         raise InputError(f"{out}: an Excel sheet {reason}", "export Parquet or CSV")
@@ -258,10 +240,10 @@ def _refuse_long_texts(frame: polars.DataFrame, out: Path) -> None:
 def _write_odd(frame: polars.DataFrame, sheet: Any) -> list[str]:
     """Write numbers that are not finite as texts in their cells; return their columns."""
     odd = []
-    for place, column in enumerate(frame):
+    for index, column in enumerate(frame):
         rows = (~column.is_finite()).arg_true() if column.dtype.is_float() else ()
         if len(rows):
             odd.append(f"`{column.name}`")
         for row in rows:
-            sheet.write_string(row + 1, place, str(column[row]))
+            sheet.write_string(row + 1, index, str(column[row]))
     return odd

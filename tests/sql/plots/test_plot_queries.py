@@ -18,8 +18,7 @@ import pytest
 from tests.sql.test_sql_cases import alike, as_text
 from tests.warehouse.plot.conftest import empty as empty
 from warehouse.database.sql_text import literal, quoted
-from warehouse.plot.query import with_values
-from warehouse.plot.registry import PLOTS
+from warehouse.plot.registry import PLOTS, with_values
 
 CASES = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
 MACROS = {"training_cost_for": "training_cost", "training_energy_for": "training_energy"}

@@ -71,6 +71,14 @@ def test_a_plot_without_rows_says_which_sweep_fills_it(
     assert PLOTS[name].filled_by[0] in caught.value.hint
 
 
+def test_one_strategy_alone_is_compared_with_no_other(
+    quickstarted: duckdb.DuckDBPyConnection,
+) -> None:
+    with pytest.raises(InputError, match="plot strategies: no stored row to show") as caught:
+        draw(quickstarted, "strategies")
+    assert caught.value.hint == "store some: `warehouse sweep paper_grid`"
+
+
 @pytest.mark.long
 def test_a_filter_without_rows_is_answered_with_what_is_stored(
     quickstarted: duckdb.DuckDBPyConnection,
@@ -110,7 +118,7 @@ def test_a_page_holds_what_it_needs_and_fetches_nothing(
     assert 500_000 < len(page) < 3_000_000
     assert text.count("</script>") == 2  # Vega once, and the chart
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=[\"']?(https?:)?//", text)
-    assert "cdn" not in text.partition("const charts")[2].lower()
+    assert "cdn" not in text.partition('vegaEmbed("#chart"')[2].lower()
     assert "On 16,384 B200" in text
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from estimators.contract import Scalar
 from tests.warehouse.scans import rows_read
-from warehouse.plot.query import filtered, parameters_of, query_of, with_values
-from warehouse.plot.registry import PLOTS
+from warehouse.plot.registry import PLOTS, filtered, parameters_of, with_values
 
 QUERY = """\
 -- What it costs in $: no parameter.
@@ -40,7 +39,7 @@ def test_values_are_written_as_sql_takes_them() -> None:
 
 @pytest.mark.parametrize("name", PLOTS)
 def test_a_query_says_what_it_gives_and_its_grain(name: str) -> None:
-    first, second = query_of(name).splitlines()[:2]
+    first, second = PLOTS[name].sql.splitlines()[:2]
     assert first.startswith("-- ") and first.endswith(".")
     assert second.startswith("-- Grain: one row per ")
 

@@ -1,0 +1,362 @@
+"""The options that commands and methods share, each declared once, and the questions made of them.
+
+A command has the fields of a question as options, by `warehouse.cli.groups`; a method of
+`warehouse.api` reads its keywords by them. typer is not imported, which methods do not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+from estimators import registry
+from warehouse.limits import Number
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of commands.
+
+    Attributes
+    ----------
+    name, more_names
+        How it is written, such as ``--num-gpus``.
+    text
+        Its help, a sentence.
+    show_default
+        The default in words; True: its value.
+    envvar
+        The environment variable that gives it as well.
+    parser
+        Reads a number, and has its limits; None: the option holds no number.
+    """
+
+    name: str
+    text: str
+    more_names: tuple[str, ...] = ()
+    metavar: str | None = None
+    show_default: bool | str = True
+    envvar: str | None = None
+    parser: Number | None = None
+
+
+def number_option(
+    name: str,
+    text: str,
+    *more_names: str,
+    metavar: str = "N",
+    show_default: bool | str = True,
+    envvar: str | None = None,
+    **limits: Any,
+) -> Option:
+    """Return an option that holds a number, as people write it."""
+    return Option(name, text, more_names, metavar, show_default, envvar, Number(name, **limits))
+
+
+def whole_option(name: str, text: str, *more_names: str, show_default: bool | str = True) -> Option:
+    """Return an option that holds a whole number of at least 1."""
+    return number_option(name, text, *more_names, show_default=show_default, whole=True, least=1)
+
+
+def text_option(name: str, metavar: str, text: str, *, show_default: bool | str = True) -> Option:
+    """Return an option that holds a text."""
+    return Option(name, text, (), metavar, show_default)
+
+
+def reader_of(annotation: Any, name: str) -> Callable[[Any], Any]:
+    """Return the function that reads values of this annotation; it raises ValueError if it cannot.
+
+    Parameters
+    ----------
+    name
+        The option or argument, as errors name it.
+    """
+    is_marked = get_origin(annotation) is Annotated
+    kind, *marks = get_args(annotation) if is_marked else (annotation,)
+    if isinstance(kind, UnionType):
+        kind = next(member for member in get_args(kind) if member is not NoneType)
+    if get_origin(kind) is list:
+        read = reader_of(Annotated[get_args(kind)[0], *marks], name)
+        return lambda values: [read(value) for value in _several(values)]
+    for mark in marks:
+        if isinstance(number := getattr(mark, "parser", None), Number):
+            return number.named(name)
+    if kind is bool:
+        return _flag
+    is_choice = isinstance(kind, type) and issubclass(kind, Enum)
+    return (lambda value: kind(value.lower())) if is_choice else kind
+
+
+def _several(values: Any) -> list[Any] | tuple[Any, ...]:
+    return values if isinstance(values, list | tuple) else (values,)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):  # the text of an environment variable
+        raise ValueError
+    return value
+
+
+def given(question: object) -> dict[str, Any]:
+    """Return the values of a question that were given."""
+    return {name: value for name, value in vars(question).items() if value is not None}
+
+
+MAX_GPUS = 16_384
+"""Largest GPU count that `plan` tries unless ``--max-gpus`` says otherwise."""
+
+DEFAULT_FIT = ("product_rate_factor", "exposed_communication")
+"""Constants that `calibrate` fits unless ``--fit`` names others."""
+
+DEFAULT_PLANNER = registry.default("plan")
+"""Estimator of `plan` unless another one is named."""
+
+
+# ---- the estimator and its constants ----
+
+EstimatorName = Annotated[str | None, text_option("--estimator", "NAME", "Use this estimator.")]
+Variant = Annotated[
+    str | None,
+    text_option(
+        "--variant",
+        "NAME",
+        "published, corrected, or the errata to mend, such as R2,R4.",
+        show_default="corrected; published where an estimator has no mends",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    text_option("--profile", "NAME", "Take constants that are not given from this stored profile."),
+]
+CatalogFile = Annotated[
+    Path | None,
+    Option("--catalog", "Define models and systems in this file, as a study does.", metavar="TOML"),
+]
+
+# ---- problems ----
+
+Model = Annotated[str | None, text_option("--model", "NAME", "The model, in any spelling.")]
+Accelerator = Annotated[
+    str | None, text_option("--accelerator", "NAME", "The accelerator, by any of its names.")
+]
+NvlinkSize = Annotated[int | None, whole_option("--nvlink-size", "GPUs in one NVLink domain.")]
+NumGpus = Annotated[int | None, whole_option("--num-gpus", "GPUs of the run.", "--gpus")]
+NumClusters = Annotated[int | None, whole_option("--num-clusters", "Clusters of the run.")]
+GlobalBatchSize = Annotated[
+    int | None, whole_option("--global-batch-size", "Sequences of a step.", "--batch")
+]
+SequenceLength = Annotated[int | None, whole_option("--seq-len", "Tokens of a sequence.")]
+Framework = Annotated[
+    str | None,
+    text_option(
+        "--framework", "NAME", "The program whose choices are assumed: a row of table framework."
+    ),
+]
+StudyName = Annotated[
+    str | None,
+    text_option("--study", "NAME", "Only this stored study; `warehouse status` lists them."),
+]
+Precision = Annotated[
+    str | None,
+    text_option(
+        "--precision",
+        "FORMAT",
+        "Number format of the matrix products: bf16, fp16, fp8 or fp4.",
+        show_default="bf16, or that of --framework",
+    ),
+]
+Strategy = Annotated[
+    str | None,
+    text_option("--strategy", "NAME", "The strategy of tensor parallelism, such as tensor_1d."),
+]
+
+# ---- terms of a run ----
+
+Tokens = Annotated[
+    float | None, number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0)
+]
+Goodput = Annotated[
+    str | None,
+    text_option(
+        "--goodput",
+        "SHARE|NAME",
+        "Share of the time that makes progress, or a run of table goodput.",
+        show_default="1, or that of a budgeted run",
+    ),
+]
+Prices = Annotated[
+    list[float] | None,
+    number_option(
+        "--price",
+        "Price of an hour of one GPU, instead of published ones; repeat it for several prices.",
+        metavar="USD",
+        above=0,
+    ),
+]
+ElectricityPrice = Annotated[
+    float | None, number_option("--electricity-price", "Price of a kWh.", metavar="USD", least=0)
+]
+Pue = Annotated[
+    str | None,
+    text_option("--pue", "RATIO|NAME", "Overhead of the site, or a site of table facility_pue."),
+]
+Watts = Annotated[
+    float | None,
+    number_option(
+        "--watts", "Power of one GPU with its server, while training.", metavar="W", above=0
+    ),
+]
+Carbon = Annotated[
+    list[str] | None,
+    text_option(
+        "--carbon",
+        "KG|NAME",
+        "kg CO2e of a kWh, or a country, a state or another grid of table grid_carbon; repeat it "
+        "for several grids.",
+        show_default="the grids of published runs",
+    ),
+]
+
+# ---- questions ----
+
+
+@dataclass(frozen=True)
+class ProblemFilters:
+    """Filters: values that a problem must have."""
+
+    model: Model = None
+    accelerator: Accelerator = None
+    nvlink_size: NvlinkSize = None
+    num_gpus: NumGpus = None
+    global_batch_size: GlobalBatchSize = None
+    strategy: Strategy = None
+
+
+@dataclass(frozen=True)
+class RankFilters(ProblemFilters):
+    """Filters of `rank`."""
+
+    num_clusters: NumClusters = None
+
+
+@dataclass(frozen=True)
+class PowerTerms:
+    """Terms for the hours and the energy of a run."""
+
+    goodput: Goodput = None
+    electricity_price: ElectricityPrice = None
+    pue: Pue = None
+    watts: Watts = None
+
+
+@dataclass(frozen=True)
+class RunFilters:
+    """Which stored runs are priced."""
+
+    model: Model = None
+    accelerator: Accelerator = None
+    estimator: EstimatorName = None
+    variant: Variant = None
+    identity: Annotated[
+        int | None,
+        number_option("--id", "Only the runs of this cell or problem.", metavar="ID", whole=True),
+    ] = None
+    num_gpus: NumGpus = None
+    seq_len: SequenceLength = None
+    tokens: Tokens = None
+    study: StudyName = None
+
+
+RUN_NAMES = ("estimator", "variant", "model", "accelerator")
+"""Names that a run must have, in any spelling."""
+
+
+@dataclass(frozen=True)
+class CostOptions(PowerTerms, RunFilters):
+    """The question of `cost` and `energy`; variant "all" compares every variant."""
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """Return the names that a run must have."""
+        values = {
+            name: getattr(self, name) for name in ("estimator", "variant", "model", "accelerator")
+        }
+        if self.variant == "all":
+            del values["variant"]
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def is_default_variant(self) -> bool:
+        """Return whether only the default variant of each estimator counts."""
+        return self.variant is None and self.identity is None
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The question of `plan` and `report`.
+
+    Attributes
+    ----------
+    pairs
+        Texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
+    """
+
+    tokens: Annotated[
+        float, number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0)
+    ]
+    model: Model = None
+    accelerator: Accelerator = None
+    num_gpus: NumGpus = None
+    global_batch_size: GlobalBatchSize = None
+    seq_len: SequenceLength = None
+    framework: Framework = None
+    precision: Precision = None
+    nvlink_size: NvlinkSize = None
+    profile: Profile = None
+    catalog: CatalogFile = None
+    headroom_gb: Annotated[
+        float,
+        number_option(
+            "--headroom-gb", "Memory that a layout must leave free.", metavar="GB", least=0
+        ),
+    ] = 0.0
+    budget_usd: Annotated[
+        float | None,
+        number_option(
+            "--budget-usd", "Limit in dollars, instead of a GPU count.", metavar="USD", above=0
+        ),
+    ] = None
+    days: Annotated[
+        float | None,
+        number_option("--days", "Limit in days, instead of a GPU count.", metavar="DAYS", above=0),
+    ] = None
+    max_mw: Annotated[
+        float | None,
+        number_option(
+            "--max-mw", "Limit in megawatts, instead of a GPU count.", metavar="MW", above=0
+        ),
+    ] = None
+    max_gpus: Annotated[
+        int, whole_option("--max-gpus", "Largest GPU count to try within the limits.")
+    ] = MAX_GPUS
+    goodput: Goodput = None
+    electricity_price: ElectricityPrice = None
+    pue: Pue = None
+    watts: Watts = None
+    price: Prices = None
+    basis: Annotated[
+        str | None,
+        text_option(
+            "--basis",
+            "NAME",
+            "Published price to compare a budget with: on_demand, one_year, three_year or owned.",
+            show_default="on_demand",
+        ),
+    ] = None
+    carbon: Carbon = None
+    estimator: str = DEFAULT_PLANNER
+    pairs: Sequence[str] = ()
