@@ -162,7 +162,7 @@ def operations(
 
     Options describe one configuration, with defaults as in `evaluate`. --config takes several from
     a file. --best takes the fastest layout that fits of every stored problem that passes the first
-    options, as in `rank`. Operations are in the order of a layer, then the exchange between
+    options, as in `rank`. Operations are in the order of a layer, then the collectives of
     replicas and the transfers between stages. The bubble takes the rest of the step.
 
     Figures of a table are for one GPU and one step. JSON and CSV also have the figures for one

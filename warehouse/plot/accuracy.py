@@ -31,7 +31,7 @@ PARTS = {
     "optimizer_seconds": ("optimizer, host", "#6b4b3a"),
     "tensor_comm_seconds": ("tensor collectives", RED),
     "pipeline_comm_seconds": ("stage transfers", ORANGE),
-    "data_comm_seconds": ("gradient exchange", YELLOW),
+    "data_comm_seconds": ("gradient collectives", YELLOW),
     "bubble_seconds": ("bubble", GREY),
 }
 """Part of an estimated step -> its name and colour, in the order of a stack."""

@@ -204,7 +204,7 @@ def _relative(answer: PlanAnswer) -> tuple[float, float] | None:
 def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
     """Return the parts of the best layout's step in words, with their seconds, longest first.
 
-    Parts without time are left out: one GPU exchanges nothing.
+    Parts without time are left out: one GPU has no collectives.
     """
     step = answer.best["step_seconds"]
     parts = [

@@ -19,10 +19,10 @@ from warehouse.show.values import Figure, Row
 STEP_PARTS = {
     "compute_seconds": "arithmetic",
     "memory_seconds": "memory",
-    "tensor_comm_seconds": "tensor exchange",
+    "tensor_comm_seconds": "tensor collectives",
     "pipeline_comm_seconds": "stage transfers",
     "bubble_seconds": "bubble",
-    "data_comm_seconds": "gradient exchange",
+    "data_comm_seconds": "gradient collectives",
 }
 """Part of a step in view ``configuration`` -> what people call it; the same for every estimator."""
 
