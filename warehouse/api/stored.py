@@ -327,7 +327,6 @@ def _relation(
 def _executed(
     connection: DuckDBPyConnection, text: str, parameters: Mapping[str, Any]
 ) -> pl.DataFrame:
-    """Run statements, several as one transaction; return the rows of the last one."""
     statements = connection.extract_statements(text)
     kinds = {statement.type for statement in statements}
     is_one_transaction = len(statements) > 1 and duckdb.StatementType.TRANSACTION not in kinds
@@ -386,7 +385,6 @@ def _registered(
 
 
 def _run_frame(runs: RunTable) -> pl.DataFrame:
-    """Return runs as a frame; warn of those left out."""
     for reason, number in runs.left_out.items():
         warn(f"left out, {reason}: {number:,} runs")
     return frame_of_rows(runs.columns, runs.rows)

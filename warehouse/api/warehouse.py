@@ -283,7 +283,6 @@ class Warehouse(StoredRows):
             return planned_run(answer_plan(run, sweep, self.path, top, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
-        """Store the layouts that a plan needs and that are not stored."""
         if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
             with self._writing("plan"):
                 store_sweep(sweep, database, allow_large=allow_large)

@@ -168,7 +168,6 @@ def _tuples(rows: Iterable[Line]) -> list[Row]:
 
 
 def _latest(rows: Sequence[Line]) -> list[Line]:
-    """Return the rows of the last year of each accelerator and basis."""
     last: dict[tuple[Any, Any], int] = {}
     for row in rows:
         key = (row["accelerator"], row["basis"])
@@ -205,7 +204,6 @@ def _run_rows(
     terms: Sequence[Mapping[str, float | None]],
     where: str = "",
 ) -> tuple[list[list[Line]], dict[str, int]]:
-    """Return the rows of a macro for each set of terms, and the runs left out by reason."""
     check_electricity_price(connection, options.electricity_price)
     check_watts(connection, options.watts)
     goodput = number_or_name(
@@ -336,7 +334,6 @@ def _has_run(connection: DuckDBPyConnection, filters: Mapping[str, str]) -> bool
 
 
 def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
-    """Return the accelerator whose prices hold for an accelerator, a system or a device."""
     query = "select spelling, accelerator from accelerator_spelling"
     priced = dict(connection.execute(query).fetchall())
     return find_name(name, set(priced.values()), priced)

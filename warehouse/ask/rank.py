@@ -300,7 +300,6 @@ def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
 
 
 def _known_column(connection: DuckDBPyConnection, by: str) -> str:
-    """Return the numeric column of `configuration` that `by` names in any capitals."""
     found = connection.execute(
         f"select column_name from duckdb_columns() where {IN_MAIN} "
         "and table_name = 'configuration' "
@@ -316,7 +315,6 @@ def _known_column(connection: DuckDBPyConnection, by: str) -> str:
 
 
 def _sorted(problems: Iterable[Record]) -> list[Record]:
-    """Return problems in order of their names, then of every other value but the id."""
     return sorted(
         problems,
         key=lambda problem: [

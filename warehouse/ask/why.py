@@ -344,7 +344,6 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
 
 
 def _row_of(space: Layouts, layout: Mapping[str, Scalar]) -> int | None:
-    """Return the row of a layout; None if it is not there."""
     rows = np.arange(len(space))
     for name, value in layout.items():
         rows = rows[~space.differs(name, value, rows)]
@@ -412,7 +411,6 @@ def _neighbour(name: str, old: Scalar, layout: Mapping[str, Scalar]) -> Neighbou
 
 
 def _is_forced(space: Layouts, rows: Array, name: str) -> Array:
-    """Return whether a layout's value follows from its other degrees."""
     columns = space.columns
     if name == "uses_sequence_parallel":
         return np.asarray(columns["tensor_parallel"][rows] == 1)

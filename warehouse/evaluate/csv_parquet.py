@@ -155,7 +155,6 @@ def _header(path: Path) -> list[str]:
 
 
 def _refuse_other_first_lines(path: Path, header: list[str], inputs: Collection[str]) -> None:
-    """Refuse a first line that is a comment, names the separator, or has another separator."""
     has_inputs = not set(header).isdisjoint(inputs)
     is_comment = header[0].startswith("# " if has_inputs else "#")  # a column may be named `#run`
     if is_comment or header[0].lower().startswith("sep="):

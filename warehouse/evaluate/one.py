@@ -145,7 +145,6 @@ def _resolve(
     catalog: Catalog,
     mends: Mends,
 ) -> Resolved:
-    """Return the configuration as the estimator reads it; raise `RefusedError` if it is refused."""
     resolved = resolve_rows(estimator, relation, given, catalog, mends)
     if resolved.refusals:
         distinct = {

@@ -189,7 +189,6 @@ def _read(
 def _check_columns(
     columns: Sequence[str], inputs: Sequence[str], path: str, warn: Callable[[str], None]
 ) -> None:
-    """Raise `InputError` if a column is missing, or an unread name is close to one that is read."""
     known = (*inputs, SECONDS, MEMORY, KIND, RUN, *_TEXTS)
     near = _misspelt(columns, known)
     if near:
@@ -258,7 +257,6 @@ def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]
 
 
 def _kinds(frame: pl.DataFrame) -> list[str | None]:
-    """Return the kind of each measured memory, None where it is unknown."""
     if KIND not in frame.columns:
         return [None] * frame.height
     return stripped(frame[KIND]).to_list()

@@ -218,7 +218,6 @@ def slow_times(run: TrainingRun, layouts: Sequence[Line]) -> dict[int, float]:
 
 
 def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, str]:
-    """Return the inputs of a layout as `explain` takes them."""
     estimator, problem = run.estimator, run.problem
     searched = [name for name in estimator.searched_choices if layout.get(name) is not None]
     wanted = {

@@ -249,7 +249,6 @@ def _with_best(degrees: Sequence[Line], best: Line) -> list[Line]:
 
 
 def _option_of_price(line: Line) -> str | None:
-    """Return the option that gives a price where none is published."""
     if line["usd_per_gpu_hour"] is not None:
         return None
     return "--watts" if line["basis"] == "owned" else "--price"

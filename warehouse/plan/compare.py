@@ -275,7 +275,6 @@ def _holds(run: TrainingRun, line: Line, used: float | None) -> bool:
 
 
 def _counts_in_words(enough: int, safe: int | None) -> str:
-    """Return the counts on which a layout fits, and is likely to fit."""
     if safe == enough:
         return f"{enough:,} GPUs hold it"
     unlikely = f"is {100 * SAFE:.0f} % likely to fit"
@@ -356,7 +355,6 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
 
 
 def _largest_is_too_slow(run: TrainingRun, lines: Sequence[Line], days: float) -> bool:
-    """Return whether even the largest count that may be tried, the fastest of all, is too slow."""
     fastest = min(lines, key=lambda line: float(line["training_seconds"]))
     is_largest = all(line["num_gpus"] <= fastest["num_gpus"] for line in lines)
     may_be_larger = 2 * fastest["num_gpus"] > run.request.max_gpus

@@ -73,7 +73,6 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
 
 
 def _errors(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
-    """Return the attributes of `Errors`."""
     from warehouse.plan.evaluated_steps import errors_of_steps, measured_errors  # takes polars
 
     # without a cell that may have a measured configuration the queries have no rows
@@ -206,5 +205,4 @@ order by reference"""
 
 
 def _of_estimator(run: TrainingRun) -> str:
-    """Return the condition of rows of the run's estimator and variant."""
     return f"estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}"

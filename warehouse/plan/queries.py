@@ -301,7 +301,6 @@ PUE = "select pue from facility_pue where facility = 'Hyperscaler (Epoch)'"
 def _layout_runs(
     run: TrainingRun, problems: Iterable[int], spare_fraction: float = 0.0, indent: str = ""
 ) -> str:
-    """Return table and condition of the candidate layouts, as runs over the tokens."""
     conditions = [is_candidate(run, problems, indent)]
     if run.request.headroom_bytes:
         conditions.append(f"headroom_bytes >= {double(run.request.headroom_bytes)}")
@@ -329,7 +328,6 @@ def is_candidate(run: TrainingRun, problems: Iterable[int], indent: str = "") ->
 
 
 def _of_estimator(run: TrainingRun, joined: str = " and ") -> str:
-    """Return the condition of rows of the plan's estimator and variant."""
     return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(run.variant)}"
 
 

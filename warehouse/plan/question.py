@@ -226,7 +226,6 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
 
 
 def _basis(text: str | None) -> str | None:
-    """Return the basis of a price that a text names, in any spelling; None if it names none."""
     return next((name for name in BASES if folded(name) == folded(text or "")), None)
 
 
@@ -255,7 +254,6 @@ def _refuse_wrong_use(options: PlanOptions) -> None:
 
 
 def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
-    """Return the inputs of the estimator that options and pairs give."""
     relation = estimator.relations[0]
     texts = read_pairs(estimator, relation, options.pairs)
     for name, option in _OPTION_OF.items():

@@ -106,7 +106,6 @@ def answer_plan(
 
 
 def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> Sweep | None:
-    """Return the sweep of the counts that were tried and those next to the best of them."""
     with open_for_read(database) as connection:
         lines = compare_counts(run, QueryCache(connection), sweep).lines
         more = refined_counts(run, sweep.problems, lines)

@@ -164,7 +164,6 @@ def kind_of(values: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
 
 
 def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return a description of the steps that meet some of the conditions."""
     words = kind["kind"] if "kind" in names else "models of every kind"
     if "number_format" in names:
         words += f" in {kind['number_format']}"
@@ -176,13 +175,11 @@ def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _group(line: Line) -> str:
-    """Return the name of a step's group of its table."""
     table = str(line["reference"]).removeprefix("published_")
     return str(line["published_group"]) if table == "measurement" else table
 
 
 def _errors_of(name: str, lines: Sequence[Line]) -> Line:
-    """Return the errors of the time of a group of steps, named as the errors of tables are."""
     sizes = [abs(line["time_relative_error"]) for line in lines]
     return {
         "published_group": name,
