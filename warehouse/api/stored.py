@@ -44,8 +44,8 @@ class StoredRows(DatabaseFile):
     def sql(self, query: str, /, **parameters: Any) -> pl.DataFrame:
         """Return the rows of one SELECT, as ``warehouse sql``.
 
-        The query reads the tables and views, and no file or network address. `execute` runs
-        any other statement. FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as SELECT.
+        The query reads the tables and views, and no file or network address. FROM, WITH, VALUES,
+        DESCRIBE, SUMMARIZE and SHOW TABLES count as SELECT; `execute` runs any other statement.
 
         The `parameters` are values of ``$name`` in the query; a frame of polars or pandas, or a
         table of pyarrow, is a table of that name. One that the query does not use is refused.

@@ -351,8 +351,8 @@ class Warehouse(StoredRows):
     ) -> pl.DataFrame:
         """Store runs that you measured and compare them with their estimates.
 
-        The same as ``warehouse measure``: `estimator`, `profile` and `catalog` are its options. If a
-        row is refused, every fault is listed and nothing is written. A warning names columns that
+        The same as ``warehouse measure``, with its options `estimator`, `profile` and `catalog`. If
+        a row is refused, every fault is listed and nothing is written. A warning names columns that
         are not read.
 
         Parameters

@@ -54,15 +54,10 @@ def _check_suffix(path: Path) -> None:
 
 
 def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
-    """Read every row of `path`.
+    """Read every row of `path`, `inputs` as numbers and texts.
 
-    Parameters
-    ----------
-    inputs
-        Columns that will be read as numbers and texts.
-    keep_text
-        Read all other columns of a CSV as texts, so that ``007`` is written as ``007``; otherwise
-        their types are inferred.
+    With `keep_text` all other columns of a CSV are texts, so that ``007`` is written as ``007``;
+    otherwise their types are inferred.
     """
     frame = _read(path, inputs, keep_text=keep_text)
     # first: a needed column with such a name would be reported as missing

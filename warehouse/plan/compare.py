@@ -124,16 +124,9 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
 class NoFaster:
     """A GPU count that is no faster than a smaller one, or hardly.
 
-    Attributes
-    ----------
-    is_slower
-        Whether it takes as long as the smaller one or longer.
-    odd_part
-        Largest odd factor of the count if it does not divide the batch, else 1. Layers and heads
-        rarely have such a factor, so the number of replicas needs it, and replicas must divide the
-        batch.
-    batch
-        A batch near the plan's that the factor divides; None if it divides the plan's.
+    If the largest odd factor of the count does not divide the batch of the plan, `odd_part` has it,
+    else 1, and `batch` is one near it that the factor divides. Layers and heads rarely have such a
+    factor, so the number of replicas needs it, and replicas must divide the batch.
     """
 
     num_gpus: int

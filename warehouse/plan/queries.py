@@ -44,13 +44,8 @@ EXPERT_COLUMNS = (*LAYOUT_COLUMNS, "step_seconds", "memory_bytes")
 class GpuRates:
     """Dollars and power of one GPU; None where they are not known.
 
-    Attributes
-    ----------
-    facility_watts
-        Power of one GPU with its share of the server and of the site, for layouts whose power the
-        estimator does not compute.
-    pue
-        PUE; None for layouts without a computed power.
+    `facility_watts`, with the share of server and site, is for layouts whose power the estimator
+    does not compute, `pue` for the others.
     """
 
     usd_per_gpu_hour: float | None = None

@@ -72,20 +72,10 @@ class RunLimits:
 class PlanRequest:
     """A training run to plan, every value checked.
 
-    Attributes
-    ----------
-    model
-        A row of table ``model``, or a label for a shape; None if the shape has no name.
-    num_gpus
-        The GPU count; None: the limits decide.
-    inputs
-        Columns of the problem that were given, except model, accelerator, GPU count and batch.
-    held
-        Choices and layout columns that are fixed, with their values.
-    batch
-        Sequences of a step; None: the estimator's default.
-    defined
-        The user's own model and system that the request names.
+    The model is a row of table ``model``, or a label for a shape. Without `num_gpus` the limits
+    decide; without a `batch` it is the estimator's default. Further given columns of the problem
+    are `inputs`, fixed choices and layout columns `held`. `defined` has the user's own model and
+    system.
     """
 
     estimator: str

@@ -59,17 +59,13 @@ class TrackRecord:
     Attributes
     ----------
     wanted, found
-        The steps that are like the plan, and the compared steps, in words. They differ if too few
-        steps are like the plan.
-    num_like
-        Published steps that meet every condition.
+        The steps that are like the plan, `num_like` in number, and the compared steps, in words.
+        They differ if too few steps are like the plan.
     unmeasured
         The accelerator of the plan if no published step is on it, else empty.
     mean_error, middle_error, worst_error
         Mean size of the relative error of the time: of all compared steps, of the group in the
-        middle, and of the worst group.
-    bias
-        Mean relative error of the time; negative where the estimates are too fast.
+        middle, and of the worst group. The bias is negative where the estimates are too fast.
     inside_fraction, all_inside_fraction
         Share of the times inside the interval of their estimate: of the compared steps, and of the
         `num_all` published steps of all kinds.
