@@ -64,12 +64,10 @@ class Sensitivity:
     Attributes
     ----------
     lowest, highest
-        The stated range. Both ends are the value if the default is certain, and None if the
-        configuration itself gives the constant.
+        The stated range, with the step seconds `at_lowest` and `at_highest`. Both ends are the
+        value if the default is certain, and None if the configuration itself gives the constant.
     elasticity
         d ln(step) / d ln(constant); None if the constant is zero or a flag.
-    at_lowest, at_highest
-        Step seconds at the ends of the range.
     cause
         Constants with the same cause err together.
     other_share
@@ -158,16 +156,8 @@ def explain_pairs(
 ) -> Explanation:
     """Return the explanation of the step that texts such as ``num_gpus=64`` describe.
 
-    Parameters
-    ----------
-    database
-        The file with the stored layouts and profiles; without `best` it may be missing.
-    best
-        Take the fastest stored layout that has the given values.
-    profile
-        The stored profile of a layout that names none.
-    catalog
-        A TOML file of models and systems.
+    With `best` it is the fastest stored layout that has these values. Without it the database may
+    be missing.
     """
     chosen = registry.get(estimator or registry.default("explain"))
     require_formulas(chosen)

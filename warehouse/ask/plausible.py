@@ -67,7 +67,6 @@ def questioned_attributes(
 
 
 def _known(catalog: Catalog, name: str) -> dict[str, float]:
-    """Return the known values of an attribute by accelerator, those of products first."""
     values: dict[str, float] = {}
     own_systems = catalog.tables.get(OWN_SYSTEM, {})
     for table, column in (("accelerator", _TABLES[name]), ("system", name)):

@@ -84,7 +84,6 @@ def errors_of_steps(
 
 
 def _missing(run: TrainingRun, covered: Mapping[str, int], published: Mapping[str, int]) -> str:
-    """Return a note on the tables that are compared in part or not at all."""
     partial = [
         f"{name} ({covered[name]} of {published[name]} rows)"
         for name in sorted(published)
@@ -176,7 +175,6 @@ def measured_errors(run: TrainingRun) -> tuple[list[dict[str, Any]], list[dict[s
 def _error_line(
     reference: str, group: str, rates: Array, times: Array, num_published: int
 ) -> dict[str, Any]:
-    """Return the line of a group from its relative errors of the rate and of the time."""
     return {
         "reference": reference,
         "published_group": group,

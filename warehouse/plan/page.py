@@ -85,7 +85,6 @@ def _section(
     below: Sequence[str] = (),
     lines: Sequence[str] = (),
 ) -> Section:
-    """Return a section with a table; where there are no rows it says so."""
     columns, rows = table_of(records)
     lines = lines if records else [*lines, "-"]
     return Section(heading, columns, rows, drop, lines=lines, below=below)
@@ -128,7 +127,6 @@ def _with_options(lines: Sequence[Line], note: str) -> list[dict[str, Any]]:
 
 
 def _grid_lines(answer: PlanAnswer) -> list[str]:
-    """Return the year and the kind of each grid's figure, and whether the years differ."""
     table = answer.run.catalog.tables.get("grid_carbon", {})
     rows = [row for line in answer.energies if (row := table.get(str(line["grid"])))]
     return grids_in_words((row["grid"], row["kind"], row["year"]) for row in rows)
@@ -203,7 +201,6 @@ def _uncertainty(answer: PlanAnswer) -> list[Section]:
 
 
 def _error(line: Line) -> Line:
-    """Return the error on a group of published steps under its name, or that of its table."""
     group, table = line["published_group"], str(line["reference"]).removeprefix("published_")
     if table != "measurement":
         group = table if group == OWN else f"{table}, {group}"

@@ -59,17 +59,13 @@ class TrackRecord:
     Attributes
     ----------
     wanted, found
-        The steps that are like the plan, and the compared steps, in words. They differ if too few
-        steps are like the plan.
-    num_like
-        Published steps that meet every condition.
+        The steps that are like the plan, `num_like` in number, and the compared steps, in words.
+        They differ if too few steps are like the plan.
     unmeasured
         The accelerator of the plan if no published step is on it, else empty.
     mean_error, middle_error, worst_error
         Mean size of the relative error of the time: of all compared steps, of the group in the
-        middle, and of the worst group.
-    bias
-        Mean relative error of the time; negative where the estimates are too fast.
+        middle, and of the worst group. The bias is negative where the estimates are too fast.
     inside_fraction, all_inside_fraction
         Share of the times inside the interval of their estimate: of the compared steps, and of the
         `num_all` published steps of all kinds.
@@ -164,7 +160,6 @@ def kind_of(values: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
 
 
 def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return a description of the steps that meet some of the conditions."""
     words = kind["kind"] if "kind" in names else "models of every kind"
     if "number_format" in names:
         words += f" in {kind['number_format']}"
@@ -176,13 +171,11 @@ def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _group(line: Line) -> str:
-    """Return the name of a step's group of its table."""
     table = str(line["reference"]).removeprefix("published_")
     return str(line["published_group"]) if table == "measurement" else table
 
 
 def _errors_of(name: str, lines: Sequence[Line]) -> Line:
-    """Return the errors of the time of a group of steps, named as the errors of tables are."""
     sizes = [abs(line["time_relative_error"]) for line in lines]
     return {
         "published_group": name,

@@ -137,7 +137,6 @@ def _time(answer: PlanAnswer) -> str:
 
 
 def _assumptions(answer: PlanAnswer) -> str:
-    """Return the assumptions behind the time: number format, batch, and lost time."""
     run = answer.run
     precision = run.problem.get("precision")
     words = [] if precision is None else [str(precision).upper()]
@@ -151,7 +150,6 @@ def _assumptions(answer: PlanAnswer) -> str:
 
 
 def _costs(answer: PlanAnswer) -> list[str]:
-    """Return the dollars: at each given price, or on the basis that budgets are compared with."""
     terms = answer.run.terms
     basis = "given" if terms.prices else terms.basis
     words = []
@@ -167,7 +165,6 @@ def _costs(answer: PlanAnswer) -> list[str]:
 
 
 def _energies(answer: PlanAnswer) -> list[str]:
-    """Return the energy, and the carbon on each grid that was given."""
     known = [line for line in answer.energies if line["energy_kwh"]]
     if not known:
         return ["no published power of the accelerator: give it with --watts"]
@@ -185,7 +182,6 @@ def _energies(answer: PlanAnswer) -> list[str]:
 
 
 def _memory(answer: PlanAnswer) -> str:
-    """Return the memory of the best layout, and the chance that it fits; empty if unknown."""
     best, sure = answer.best, answer.uncertainty
     if best["memory_bytes"] is None or best["hbm_bytes"] is None:
         return ""
@@ -220,7 +216,6 @@ def roomier_in_words(answer: PlanAnswer, spare: float) -> str:
 
 
 def _steadier(answer: PlanAnswer, layout: Line) -> str:
-    """Return a layout with a much earlier slow end than the best layout's, with its time."""
     steps = layout["training_seconds"] / layout["step_seconds"]
     low, high = (steps * layout[name] for name in ENDS)
     return (
