@@ -47,8 +47,10 @@ SMALLEST = PlanOptions(300e9, "megatron_1.7B", ACCELERATOR, 32, 512, framework=F
 
 _PUBLISHED = """\
 select
-    step.*, accuracy.num_timed,
-    accuracy.time_mean_absolute_relative_error as mean_error,
+    step.data_parallel, step.tensor_parallel, step.pipeline_parallel, step.microbatch_size,
+    step.uses_sequence_parallel, step.activation_recompute,
+    step.published_step_seconds, step.step_seconds, step.time_relative_error,
+    accuracy.num_timed, accuracy.time_mean_absolute_relative_error as mean_error,
     (select sum(num_rows)::bigint from cell) as num_stored
 from published_comparison as step
 inner join published_accuracy as accuracy using (reference, estimator)
