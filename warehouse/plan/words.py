@@ -92,7 +92,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     if answer.steadier_layout is not None:
         found.append(("surer", _steadier(answer, answer.steadier_layout)))
     if answer.spare_wanted is not None:
-        found.append(("safer", _roomier(answer, answer.spare_wanted)))
+        found.append(("safer", roomier_in_words(answer, answer.spare_wanted)))
     return [_entry(name, text) for name, text in found]
 
 
@@ -199,7 +199,8 @@ def _slower_time(answer: PlanAnswer, layout: Line) -> str:
     return f"{run_time_in_words(layout['training_seconds'])} ({slower:+.1f} %)"
 
 
-def _roomier(answer: PlanAnswer, spare: float) -> str:
+def roomier_in_words(answer: PlanAnswer, spare: float) -> str:
+    """Return the fastest layout that leaves enough memory free, with its time."""
     layout, sure = answer.roomier_layout, answer.uncertainty
     free = f"{100 * spare:.0f} % of the memory free"
     if layout is None:
