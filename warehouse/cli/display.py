@@ -58,7 +58,7 @@ _ANSWER_COLUMNS = (
     *("highest_without_one_row", "lowest_without_one_row", "untuned", "left_out", "rows_left_out"),
     *("measured row", "measured step s", "kernels", "half_from", "half_to", "times_as_long", "why"),
     *("measured", "mean", "median", "bias", "worst", "inside", "missed", "width", "clusters"),
-    *("by chance", "score", "seq", "zero"),
+    *("by chance", "score", "places", "memory", "seq", "zero"),
     *("% of the best step", "best s", "best_seconds", "difference_seconds", "seconds", "step s"),
     *("memory GB", "broken", "rule", "hint", "values", "change", "from", "to"),
     *("formula", "range", "step over the range", "plot", "summary", "filled_by"),
