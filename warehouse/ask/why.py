@@ -58,13 +58,10 @@ class LayoutQuery:
     num_gpus
         None if it was not given: the product of the degrees.
     batch
-        Sequences of a step; None if the number of microbatches or the estimator sets it.
-    dataset_tokens
-        Tokens of the run that the default batch follows from.
+        Sequences of a step; None if the number of microbatches or the estimator sets it. A default
+        batch follows from `dataset_tokens`, rounded to a multiple of `multiple`.
     is_default_tokens
-        Whether these are `TOKENS_PER_PARAMETER` for each active parameter.
-    multiple
-        The batch is rounded to a multiple of this number; None if it needs no rounding.
+        Whether the tokens are `TOKENS_PER_PARAMETER` for each active parameter.
     shape_from
         The stored study that the model's shape is taken from; empty: none.
     """
@@ -129,13 +126,10 @@ class Diagnosis:
     rank
         1 + the number of faster layouts that fit; None if the layout does not fit.
     num_layouts, num_fitting
-        Layouts of the problem that a search finds, and those of them that fit.
-    is_searched
-        Whether the layout is one of them.
-    parts
-        Parts of the step, the largest loss first.
-    memory
-        Parts of the memory in bytes, the largest first.
+        Layouts of the problem that a search finds, and those of them that fit. If `is_searched`,
+        the layout is one of them.
+    parts, memory
+        Parts of the step, the largest loss first; bytes of the parts of the memory.
     excess_bytes
         Memory above the capacity; negative if the layout fits.
     neighbours
@@ -249,16 +243,7 @@ def diagnose_pairs(
 ) -> tuple[LayoutQuery, Diagnosis]:
     """Return the layout that texts such as ``num_gpus=64`` describe, completed, and its diagnosis.
 
-    Parameters
-    ----------
-    database
-        The file with the stored profiles; it may be missing.
-    tokens
-        Tokens of the run, for the default batch.
-    profile
-        The stored profile of a layout that names none.
-    catalog
-        A TOML file of models and systems.
+    The database may be missing. The default batch follows from the tokens of the run.
     """
     chosen = registry.get(estimator or registry.default("why"))
     require_layouts(chosen)
@@ -344,7 +329,6 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
 
 
 def _row_of(space: Layouts, layout: Mapping[str, Scalar]) -> int | None:
-    """Return the row of a layout; None if it is not there."""
     rows = np.arange(len(space))
     for name, value in layout.items():
         rows = rows[~space.differs(name, value, rows)]
@@ -412,7 +396,6 @@ def _neighbour(name: str, old: Scalar, layout: Mapping[str, Scalar]) -> Neighbou
 
 
 def _is_forced(space: Layouts, rows: Array, name: str) -> Array:
-    """Return whether a layout's value follows from its other degrees."""
     columns = space.columns
     if name == "uses_sequence_parallel":
         return np.asarray(columns["tensor_parallel"][rows] == 1)

@@ -90,20 +90,9 @@ def evaluate_file(
 ) -> BatchReport:
     """Evaluate every row of `configs` and write it to `out` with its results.
 
-    Nothing is written if the file cannot be read or a row is refused.
-
-    Parameters
-    ----------
-    relation
-        Which grain to evaluate; by default the estimator's first.
-    keep_valid
-        Leave refused rows out, instead of refusing the file.
-    with_cells
-        Return the rows as cells too.
-    with_interval
-        Add the interval of the step if it has one: two evaluations a constant.
-    warn
-        Called with each remark; refusals are not remarks.
+    Nothing is written if the file cannot be read or a row is refused; `keep_valid` leaves refused
+    rows out instead. The interval of the step takes two evaluations a constant. `warn` gets each
+    remark; refusals are not remarks.
     """
     started = time.perf_counter()
     check_paths(configs, out)

@@ -126,7 +126,6 @@ def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) 
 
 
 def _without_blanks(text: pl.Expr) -> pl.Expr:
-    """Return texts without surrounding blanks; empty ones are missing."""
     plain = text.cast(pl.String).str.strip_chars()
     return pl.when(plain != "").then(plain)
 

@@ -50,21 +50,13 @@ class Uncertainty:
 
     Attributes
     ----------
-    own_memory_bias
-        Mean relative error of the memory on the user's own runs on this accelerator.
     memory_factor
         Factor, at least 1, of the estimated memory behind the probability of fitting.
     likely, extreme
         Interval of the step's seconds, and the step with all constants at their fast and at their
-        slow end; None for an estimator without ranges of constants.
-    explain_command
-        The command that shows how the interval is made; empty where there is none.
-    record
-        Errors on the published steps that are most like the run; None if none is compared.
+        slow end; None, as `explanation`, for an estimator without ranges of constants.
     unlike
         Properties of the run that no published step has.
-    explanation
-        Parts and sensitivities of the step; None where `likely` is.
     """
 
     own_memory_bias: float | None
@@ -218,7 +210,6 @@ def slow_times(run: TrainingRun, layouts: Sequence[Line]) -> dict[int, float]:
 
 
 def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, str]:
-    """Return the inputs of a layout as `explain` takes them."""
     estimator, problem = run.estimator, run.problem
     searched = [name for name in estimator.searched_choices if layout.get(name) is not None]
     wanted = {

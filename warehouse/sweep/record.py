@@ -20,7 +20,7 @@ from warehouse.database.connection import writing
 from warehouse.database.copies import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.facts import STUDY
 from warehouse.database.paths import refuse_missing
-from warehouse.database.recording import record, record_removal
+from warehouse.database.recording import record
 from warehouse.database.sink import delete_cells, store_cells, transaction
 from warehouse.database.temporary import registered
 from warehouse.errors import InputError
@@ -281,5 +281,5 @@ def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
         derived.refresh(connection)
-        record_removal(connection, STUDY, name)
+        record(connection, STUDY, name, is_removed=True)
     return [rows for _, rows in cells]
