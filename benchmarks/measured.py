@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from warehouse.measure.kinds import DEVICE, OF_KIND
 
 from estimators.contract import PUBLISHED, Array
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
 from estimators.training_step.step import TIMES
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
-from warehouse.measure.kinds import DEVICE, OF_KIND
 from warehouse.measure.read import KIND
 
 GIB = 2.0**30
