@@ -9,7 +9,7 @@ import pytest
 
 from tests.shared import Command, Quickstart
 from warehouse.cli import common
-from warehouse.cli.display import refuse_unknown_columns
+from warehouse.cli.output import refuse_unknown_columns
 
 ANSWERS = (
     ("rank",),

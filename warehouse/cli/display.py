@@ -51,42 +51,6 @@ _NAMES = ("study",)
 """Columns of long names that differ only near their ends."""
 
 
-_ANSWER_COLUMNS = (
-    *("stage", "action", "option", "layout", "figures", "planned_gpu_hours", "more_time_fraction"),
-    *("more s", "other kind s", "s", "%", "kind", "setting", "value", "origin", "of the study"),
-    *("default", "estimate", "fitted", "takes_fitted", "at_bound"),
-    *("highest_without_one_row", "lowest_without_one_row", "untuned", "left_out", "rows_left_out"),
-    *("measured row", "measured step s", "kernels", "half_from", "half_to", "times_as_long", "why"),
-    *("measured", "mean", "median", "bias", "worst", "inside", "missed", "width", "clusters"),
-    *("by chance", "score", "places", "memory", "seq", "zero"),
-    *("% of the best step", "best s", "best_seconds", "difference_seconds", "seconds", "step s"),
-    *("memory GB", "broken", "rule", "hint", "values", "change", "from", "to"),
-    *("formula", "range", "step over the range", "plot", "summary", "filled_by"),
-    *("name", "column", "role", "layer", "what", "grain", "key", "type", "unit", "meaning"),
-    *("rows", "total_rows", "cells", "total_cells", "rows_per_second", "sweep_seconds"),
-    *("missing_cells", "missing_rows", "stored_bytes", "is_sampled", "share", "folder"),
-)
-"""Columns that only answers of commands have; the data dictionary has the others."""
-
-
-def refuse_unknown_columns(names: Sequence[str]) -> None:
-    """Refuse a name that is no column and no heading of any answer, before anything is done."""
-    from estimators.columns import COLUMNS
-    from estimators.names import did_you_mean, nearest_columns
-    from warehouse.database.meanings import OTHER_COLUMNS
-    from warehouse.show.units import names_of_column
-
-    columns = (*COLUMNS, *OTHER_COLUMNS, *_ANSWER_COLUMNS)
-    known = {name.casefold() for column in columns for name in names_of_column(column)}
-    for name in names:
-        if not {name.casefold(), re.sub("^(best|slow)[_ ]", "", name.casefold())} & known:
-            near = did_you_mean(nearest_columns(name, COLUMNS))
-            raise UsageError(
-                f"`--columns` {name}: no result has such a column",
-                near or "leave --columns out to see all",
-            )
-
-
 def chosen_columns(columns: Sequence[str], headings: Sequence[str]) -> list[int]:
     """Return the indices of the columns that the user chose, in the user's order; none: all."""
     indices = (_indices(name, columns, headings) for name in current_output().chosen)

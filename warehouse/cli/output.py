@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
@@ -16,7 +17,7 @@ from warehouse.options import text_option
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ENDINGS = {
     ".txt": Format.TABLE,
@@ -92,8 +93,6 @@ class Output:
         if self.columns is not None and not self.chosen:
             raise UsageError('`--columns` "" names no column', "leave --columns out to show all")
         if self.chosen and self.has_known_columns:
-            from warehouse.cli.display import refuse_unknown_columns
-
             refuse_unknown_columns(self.chosen)
 
     @property
@@ -174,3 +173,39 @@ def refuse_choice(output: Output) -> None:
             "`--columns` chooses columns of tables, and this JSON is a document",
             "leave --columns out",
         )
+
+
+_ANSWER_COLUMNS = (
+    *("stage", "action", "option", "layout", "figures", "planned_gpu_hours", "more_time_fraction"),
+    *("more s", "other kind s", "s", "%", "kind", "setting", "value", "origin", "of the study"),
+    *("default", "estimate", "fitted", "takes_fitted", "at_bound"),
+    *("highest_without_one_row", "lowest_without_one_row", "untuned", "left_out", "rows_left_out"),
+    *("measured row", "measured step s", "kernels", "half_from", "half_to", "times_as_long", "why"),
+    *("measured", "mean", "median", "bias", "worst", "inside", "missed", "width", "clusters"),
+    *("by chance", "score", "places", "memory", "seq", "zero"),
+    *("% of the best step", "best s", "best_seconds", "difference_seconds", "seconds", "step s"),
+    *("memory GB", "broken", "rule", "hint", "values", "change", "from", "to"),
+    *("formula", "range", "step over the range", "plot", "summary", "filled_by"),
+    *("name", "column", "role", "layer", "what", "grain", "key", "type", "unit", "meaning"),
+    *("rows", "total_rows", "cells", "total_cells", "rows_per_second", "sweep_seconds"),
+    *("missing_cells", "missing_rows", "stored_bytes", "is_sampled", "share", "folder"),
+)
+"""Columns that only answers of commands have; the data dictionary has the others."""
+
+
+def refuse_unknown_columns(names: Sequence[str]) -> None:
+    """Refuse a name that is no column and no heading of any answer, before anything is done."""
+    from estimators.columns import COLUMNS
+    from estimators.names import did_you_mean, nearest_columns
+    from warehouse.database.meanings import OTHER_COLUMNS
+    from warehouse.show.units import names_of_column
+
+    columns = (*COLUMNS, *OTHER_COLUMNS, *_ANSWER_COLUMNS)
+    known = {name.casefold() for column in columns for name in names_of_column(column)}
+    for name in names:
+        if not {name.casefold(), re.sub("^(best|slow)[_ ]", "", name.casefold())} & known:
+            near = did_you_mean(nearest_columns(name, COLUMNS))
+            raise UsageError(
+                f"`--columns` {name}: no result has such a column",
+                near or "leave --columns out to see all",
+            )
