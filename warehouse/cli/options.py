@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from estimators import registry
 from warehouse import settings
 from warehouse.database.access import READER_SECONDS, WRITER_SECONDS
+from warehouse.errors import UsageError
 from warehouse.options import Variant, number_option, text_option, whole_option
 
 if TYPE_CHECKING:
@@ -74,6 +76,12 @@ Wait = Annotated[
 Mend = Annotated[
     str | None,
     text_option("--mend", "R1,R2", "Mend these errata only; the same as --variant R1,R2."),
+]
+UsualEstimator = Annotated[
+    str | None,
+    text_option(
+        "--estimator", "NAME", "Use this estimator.", show_default=registry.default("measure")
+    ),
 ]
 Relation = Annotated[
     str | None,
@@ -134,8 +142,18 @@ class Mending:
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
     """Raise `UsageError` for the first of the options that was given."""
-    from warehouse.errors import UsageError
-
     for name, value in options.items():
         if value is not None and value is not False:
             raise UsageError(f"`{name}` {reason}", hint)
+
+
+def chosen_estimator(named: str | None, former: str | None) -> Estimator:
+    """Return the estimator of `--estimator`, or of the first argument, its `former` place."""
+    if former is not None:
+        from warehouse.cli.common import say
+
+        if named is not None:
+            given = f"the estimator is given twice: {former}, {named}"
+            raise UsageError(given, f"leave {former} out")
+        say("deprecated: use --estimator")
+    return registry.get(named or former or registry.default("measure"))
