@@ -9,9 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import condition, find_name, spellings
-from warehouse.ask.plausible import check_electricity_price, check_prices, check_watts
+from warehouse.ask.plausible import check_terms
 from warehouse.ask.problems import study_filter
-from warehouse.ask.terms import carbons, number_or_name
+from warehouse.ask.terms import carbons, share_and_pue
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import listed
 from warehouse.database.summaries import summary_of
@@ -97,7 +97,6 @@ def costs(
     `prices` [USD/GPU-hour] replace the published ones: each has its own rows.
     """
     check_years(prices, year, all_years=all_years)
-    check_prices(connection, prices)
     terms = [{"given_price": price} for price in dict.fromkeys(prices) or (None,)]
     tables, left_out = _run_rows(connection, options, "training_cost_for", COST_COLUMNS, terms)
     rows = [row for table in tables for row in table]
@@ -191,16 +190,9 @@ def _run_rows(
     terms: Sequence[Mapping[str, float | None]],
     where: str = "",
 ) -> tuple[list[list[Line]], dict[str, int]]:
-    check_electricity_price(connection, options.electricity_price)
-    check_watts(connection, options.watts)
-    goodput = number_or_name(
-        *(connection, options.goodput, "goodput", "goodput"),
-        "$value > 0 and $value <= 1",
-        "0.9 for 90 %",
-    )
-    pue = number_or_name(
-        connection, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
-    )
+    prices = [price for term in terms if (price := term.get("given_price")) is not None]
+    check_terms(connection, prices, options.electricity_price, options.watts)
+    goodput, pue = share_and_pue(connection, options.goodput, options.pue)
     problems = _problems(connection, options)
     keep_view(connection, RUNS, f"problem_id in ({listed(problems)})" if problems else "")
     filters = _stored_filters(connection, options)

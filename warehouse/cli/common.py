@@ -156,9 +156,11 @@ def put_document(document: object, indent: int = 1) -> None:
     sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
 
 
-def fetched(connection: DuckDBPyConnection, query: str) -> Table:
-    """Return the columns and rows of a query."""
-    result = connection.execute(query)
+def fetched(
+    connection: DuckDBPyConnection, query: str, values: Mapping[str, object] | None = None
+) -> Table:
+    """Return the columns and rows of a query with these values."""
+    result = connection.execute(query, values)
     columns = tuple(column[0] for column in result.description or ())
     return columns, list(result.fetchall())
 

@@ -142,7 +142,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     least, if there are as many.
     """
     last = sweeps[-1]
-    within_limits = best_counts(run, compare_counts(run, ask, last))
+    within_limits = best_counts(run, *compare_counts(run, ask, last))
     num_gpus = run.request.num_gpus or int(within_limits[0]["num_gpus"])
     problem = last.problems[num_gpus]
     problems, wanted = list(last.problems.values()), max(top, 2)

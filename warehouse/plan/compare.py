@@ -37,16 +37,10 @@ _LARGEST = 65_536
 """GPU count up to which a hint looks for one that holds the model."""
 
 
-@dataclass(frozen=True)
-class CountComparison:
-    """The fastest layout of each GPU count that has one which fits, at the rates of one GPU."""
-
-    lines: Sequence[Line]
-    rates: GpuRates
-
-
-def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> CountComparison:
-    """Return the fastest layout of each GPU count of a sweep that is stored."""
+def compare_counts(
+    run: TrainingRun, ask: QueryCache, sweep: Sweep
+) -> tuple[Sequence[Line], GpuRates]:
+    """Return the fastest layout of each GPU count of a stored sweep, and the rates of one GPU."""
     problems, wanted = list(sweep.problems.values()), run.request.num_gpus
     with ask.fastest_of(run, problems):
         lines, rates = [], GpuRates()
@@ -59,15 +53,14 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> CountComp
             lines = ask(queries.counts(run, problems, rates))
     if not lines or (wanted is not None and wanted not in {line["num_gpus"] for line in lines}):
         raise nothing_fits(run, ask, sweep, lines)
-    return CountComparison(lines, rates)
+    return lines, rates
 
 
-def best_counts(run: TrainingRun, comparison: CountComparison) -> list[Line]:
+def best_counts(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> list[Line]:
     """Return the lines within every limit, the best one first; there is one at least."""
-    lines = within_limits(run, comparison.lines)
-    if not lines:
-        raise nothing_within_limits(run, comparison.lines, comparison.rates)
-    return lines
+    if within := within_limits(run, lines):
+        return within
+    raise nothing_within_limits(run, lines, rates)
 
 
 def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:

@@ -11,8 +11,8 @@ from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from estimators.names import folded
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
-from warehouse.ask.plausible import check_electricity_price, check_prices, check_watts
-from warehouse.ask.terms import Term, carbons, number_or_name
+from warehouse.ask.plausible import check_terms
+from warehouse.ask.terms import Term, carbons, share_and_pue
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.new_file import in_memory
@@ -268,18 +268,13 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
 
 def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms:
     """Return the terms of cost that the options make; reference tables explain names."""
-    check_prices(reference, options.price or ())
-    check_electricity_price(reference, options.electricity_price)
-    check_watts(reference, options.watts)
+    check_terms(reference, options.price or (), options.electricity_price, options.watts)
+    goodput, pue = share_and_pue(reference, options.goodput, options.pue)
     return CostTerms(
         _basis(options.basis) or BASES[0],
-        number_or_name(
-            reference, options.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
-        ),
+        goodput,
         tuple(dict.fromkeys(options.price or ())),
-        number_or_name(
-            reference, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
-        ),
+        pue,
         options.electricity_price,
         options.watts,
         carbons(reference, options.carbon),

@@ -94,7 +94,7 @@ def answer_plan(
 
 def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> Sweep | None:
     with open_for_read(database) as connection:
-        lines = compare_counts(run, QueryCache(connection), sweep).lines
+        lines, _ = compare_counts(run, QueryCache(connection), sweep)
         more = refined_counts(run, sweep.problems, lines)
         if not more:
             return None

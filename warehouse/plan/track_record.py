@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
@@ -200,32 +199,23 @@ def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
     If the estimator can evaluate published steps, all are evaluated, once per installation.
     Otherwise the stored ones count.
     """
+    is_evaluated = run.estimator.takes_published_steps
+    state = {} if is_evaluated else state_of_measured(run, ask)
     facts: tuple[object, ...] = (np.__version__, run.estimator.name, sorted(run.mends))
-    if run.estimator.takes_published_steps:
-        make = partial(_evaluated, run)
-    else:
-        state = state_of_measured(run, ask)
+
+    def make() -> list[dict[str, Any]]:
+        from warehouse.plan.evaluated_steps import evaluated_steps, with_kinds  # takes polars
+
+        if is_evaluated:
+            return evaluated_steps(run)
+        query = _STORED.format(literal(run.estimator.name), literal(run.variant))
+        errors = ask(query) if state["num_cells"] > 0 else []
+        return with_kinds(errors) if errors else []
+
+    if not is_evaluated:
         facts = (*facts, sorted(state.items()))
-        make = partial(_stored, run, ask, has_cells=state["num_cells"] > 0)
     steps: list[Line] = cached("track-record", facts, make)
     return steps
-
-
-def _evaluated(run: TrainingRun) -> list[dict[str, Any]]:
-    from warehouse.plan.evaluated_steps import evaluated_steps  # takes polars
-
-    return evaluated_steps(run)
-
-
-def _stored(run: TrainingRun, ask: QueryCache, *, has_cells: bool) -> list[dict[str, Any]]:
-    if not has_cells:
-        return []
-    errors = ask(_STORED.format(literal(run.estimator.name), literal(run.variant)))
-    if not errors:
-        return []
-    from warehouse.plan.evaluated_steps import with_kinds  # takes polars
-
-    return with_kinds(errors)
 
 
 _STORED = """\
