@@ -57,24 +57,14 @@ larger."""
 
 @dataclass(frozen=True)
 class SweepReport:
-    """The outcome of a run of a study.
-
-    Attributes
-    ----------
-    cells, rows
-        Evaluated and stored by this run.
-    cells_before, rows_before
-        Stored before this run.
-    seconds
-        Time from the start of planning to the last commit.
-    """
+    """The outcome of a run of a study: what it stored, and what was stored before it."""
 
     study: str
     cells: int
     rows: int
     cells_before: int
     rows_before: int
-    seconds: float
+    seconds: float  # from the start of planning to the last commit
 
     @property
     def rows_per_second(self) -> float:
@@ -261,7 +251,7 @@ def _sweep(missing: Missing, progress: ProgressFile, workers: int) -> tuple[int,
         with _evaluated(missing.cells, relation, groups, workers, progress) as evaluated:
             for group, batches in evaluated:
                 leading = LeadingRows(relation) if relation.keeps_leading else None
-                rows_of_group = giving_back(connection, batches(leading))
+                rows_of_group = giving_back(connection.cursor(), batches(leading))
                 missing.store(relation, group, rows_of_group, leading)
                 progress.add_cells(len(group))
                 rows += _rows(group)
