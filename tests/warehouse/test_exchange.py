@@ -68,6 +68,7 @@ def new(empty_warehouse: Path, tmp_path: Path) -> Path:
     return copied(empty_warehouse, tmp_path / "new.duckdb")
 
 
+@pytest.mark.long
 def test_an_import_stores_the_same_facts_and_evaluates_the_rest(
     every_kind: Path,
     new: Path,
