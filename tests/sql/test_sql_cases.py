@@ -232,6 +232,38 @@ def key_of(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
     return list(keys[0]) if keys else []
 
 
+@cache
+def words_of() -> dict[str, set[str]]:
+    """Return each view and check with the words of its text, among them all that it reads."""
+    texts = {check.name: check.sql for check in CHECKS}
+    texts |= {view.name: view.sql for view in packaged()}
+    return {name: set(WORD.findall(COMMENT.sub("", text))) for name, text in texts.items()}
+
+
+@cache
+def words_under(name: str) -> set[str]:
+    """Return the words of a view or check and of all views under it."""
+    found: set[str] = set()
+    waiting = {name}
+    while waiting:
+        found |= waiting
+        waiting = {word for each in waiting for word in words_of().get(each, ())} - found
+    return found
+
+
+def last_views() -> list[str]:
+    """Return the views and checks that no other reads.
+
+    The shell runs all others with them, and one of the others seldom fails alone.
+    """
+    words = words_of()
+    read = {word for name, found in words.items() for word in found - {name}}
+    return [name for name in FIRST if name not in read]
+
+
+LAST = last_views()
+
+
 def test_every_view_and_every_check_has_a_case() -> None:
     directory = resources.sql_directory()
     files = {
@@ -248,7 +280,9 @@ def test_every_further_call_has_both_its_files() -> None:
     assert given
 
 
-@pytest.mark.parametrize("name", FIRST)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in LAST else pytest.mark.long) for name in FIRST]
+)
 def test_it_gives_the_rows_worked_out_by_hand(
     name: str, scratch: duckdb.DuckDBPyConnection
 ) -> None:
@@ -271,35 +305,6 @@ def test_further_calls_over_the_same_tables_give_theirs(
     for name in calls:
         with subtests.test(name):
             assert_answered(scratch, query_of(name), name)
-
-
-@cache
-def words_of() -> dict[str, set[str]]:
-    """Return each view and check with the words of its text, among them all that it reads."""
-    texts = {check.name: check.sql for check in CHECKS}
-    texts |= {view.name: view.sql for view in packaged()}
-    return {name: set(WORD.findall(COMMENT.sub("", text))) for name, text in texts.items()}
-
-
-@cache
-def words_under(name: str) -> set[str]:
-    """Return the words of a view or check and of all views under it."""
-    found: set[str] = set()
-    waiting = {name}
-    while waiting:
-        found |= waiting
-        waiting = {word for each in waiting for word in words_of().get(each, ())} - found
-    return found
-
-
-def last_views() -> list[str]:
-    """Return the views and checks that no other reads: the shell runs all others with them."""
-    words = words_of()
-    read = {word for name, found in words.items() for word in found - {name}}
-    return [name for name in FIRST if name not in read]
-
-
-LAST = last_views()
 
 
 @pytest.fixture(scope="session")

@@ -215,6 +215,7 @@ def first(tmp_path: Path) -> Path:
     return tmp_path / "facts"
 
 
+@pytest.mark.long
 def test_a_folder_of_the_first_format_is_imported(first: Path, new: Path) -> None:
     done = import_facts(new, first)
     assert done.replayed.lost == {}
