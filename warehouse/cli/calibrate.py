@@ -12,7 +12,7 @@ import typer
 from estimators import registry
 from warehouse.cli.common import fetched, put_for_people, put_page, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace
-from warehouse.cli.output import Output
+from warehouse.cli.output import Output, refuse_choice
 from warehouse.cli.waiting import working
 from warehouse.options import DEFAULT_FIT, Accelerator, EstimatorName
 from warehouse.show.formats import count
@@ -142,6 +142,7 @@ def calibrate(
 
     if replace and name is None:
         raise UsageError("`--replace` needs --name", "name the profile to replace")
+    refuse_choice(output)
     _refuse_mixed(reference, fitting, timed)
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     require_capability(chosen, "constants", "has no constants to calibrate")

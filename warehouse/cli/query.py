@@ -10,7 +10,7 @@ import typer
 from warehouse.cli.common import put
 from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
-from warehouse.cli.output import Output
+from warehouse.cli.output import OutputOfAnyColumns
 from warehouse.options import number_option
 
 
@@ -19,7 +19,7 @@ def sql(
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="One SELECT; - reads it from stdin.")
     ],
-    output: Output,
+    output: OutputOfAnyColumns,
     timeout: Annotated[
         float,
         number_option(

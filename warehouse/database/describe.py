@@ -288,12 +288,12 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
         suffix = "parquet" if name in measured else "csv"
         origins[name] = _Origin("reference", f"db/reference/{name}.{suffix}")
     for view in views.packaged():
-        layer = views.layer_of(view)
+        layer = view.layer
         if view.path is None:
             origins[view.name] = _Origin(layer, "warehouse/database/views.py")
         else:
             source = f"sql/{layer}/{view.path.name}"
-            origins[view.name] = _Origin(layer, source, views.notes_of(view))
+            origins[view.name] = _Origin(layer, source, view.notes)
     for macro in _macros():
         origins.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))
     return origins

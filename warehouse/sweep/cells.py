@@ -182,7 +182,7 @@ def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
     if estimator.search is None:
         raise InputError(
             f"{study.file}: `estimator` {study.estimator} has no search",
-            f"use `warehouse evaluate {study.estimator}` on a file of configurations",
+            f"use `warehouse evaluate --estimator {study.estimator}` on a file of configurations",
         )
     for space, mends in sound_spaces(study, catalog):
         yield from cells_of_space(estimator, space, catalog, mends, is_checked=True)
