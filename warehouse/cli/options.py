@@ -21,6 +21,8 @@ from warehouse.errors import UsageError
 from warehouse.options import Variant, number_option, text_option, whole_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from estimators.contract import Estimator, Mends
 
 DEFAULT_DATABASE = settings.usual_database()
@@ -130,6 +132,13 @@ class Mending:
         from warehouse.studies.variants import mends_of_options
 
         return mends_of_options(estimator, self.variant, self.mend)
+
+
+def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
+    """Raise `UsageError` for the first of the options that was given."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise UsageError(f"`{name}` {reason}", hint)
 
 
 def chosen_estimator(named: str | None, former: str | None) -> Estimator:
