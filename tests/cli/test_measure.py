@@ -98,7 +98,9 @@ def test_runs_are_compared_with_the_estimate_of_exactly_their_layout(
     first, second, _ = found
     # of `show`, asked by itself
     pairs = ("model=gpt3_1.3B", "accelerator=H100", "num_gpus=8", "tensor_parallel=2")
-    out = warehouse("show", "training_step", *pairs, "global_batch_size=64", "--json")[1]
+    out = warehouse(
+        "show", "--estimator", "training_step", *pairs, "global_batch_size=64", "--json"
+    )[1]
     alone = json.loads(out)
     alone = alone.get("results", alone)
     assert first["step_seconds"] == pytest.approx(alone["step_seconds"])
@@ -364,7 +366,7 @@ def test_any_estimator_of_a_step_completes_and_estimates_runs(
 ) -> None:
     [line] = measure(runs(BARE), "--estimator", estimator)
     pairs = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
-    alone = json.loads(warehouse("show", estimator, *pairs, "--json")[1])["results"]
+    alone = json.loads(warehouse("show", "--estimator", estimator, *pairs, "--json")[1])["results"]
     assert line["estimator"] == estimator
     assert line["step_seconds"] == pytest.approx(alone["step_seconds"], rel=1e-12)
     assert line["time_relative_error"] == pytest.approx(alone["step_seconds"] / 0.5 - 1)

@@ -77,7 +77,16 @@ def test_figures_are_those_of_evaluate(
         "pipeline_parallel\ngpt3,H200,8,64,64,8,2\n"
     )
     out = tmp_path / "out.csv"
-    arguments = ("evaluate", "roofline", configs, "--out", out, "--variant", "published")
+    arguments = (
+        "evaluate",
+        "--estimator",
+        "roofline",
+        configs,
+        "--out",
+        out,
+        "--variant",
+        "published",
+    )
     assert warehouse(*arguments)[0] == 0
     [whole] = csv.DictReader(io.StringIO(out.read_text()))
     assert rows[0]["step_seconds"] == float(whole["step_seconds"])

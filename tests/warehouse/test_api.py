@@ -277,7 +277,7 @@ def test_a_frame_is_evaluated_as_a_file_is(reader: Warehouse, tmp_path: Path) ->
     frame = pl.DataFrame([{**LAYOUT, "tensor_parallel": size, "mine": "x"} for size in (1, 2)])
     frame.write_parquet(tmp_path / "in.parquet")
     code, _, err = call(
-        *("evaluate", "training_step", tmp_path / "in.parquet"),
+        *("evaluate", "--estimator", "training_step", tmp_path / "in.parquet"),
         *("--out", tmp_path / "out.parquet", "--db", reader.path),
     )
     assert code == 0, err

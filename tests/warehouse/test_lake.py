@@ -409,7 +409,6 @@ def test_a_lake_without_studies_and_a_study_that_it_lacks_are_refused(
 def test_an_engine_without_its_package_says_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "warehouse.lake.ray_engine", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="`--engine` ray needs the package ray") as caught:
         engine(EngineName.RAY, tmp_path, {})

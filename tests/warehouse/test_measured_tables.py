@@ -41,7 +41,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 def test_a_table_is_stored_with_the_types_of_the_dictionary(write: Callable[..., Path]) -> None:
     table = read_measured(write())
     with duckdb.connect() as connection:
-        store_measured(connection, table)
+        store_measured(connection, "rates", table)
         assert connection.execute("from rates").fetchall() == [
             ("a", 1, 1.0, True, "x"),
             ("a", 2, 2e12, False, "y"),

@@ -33,11 +33,7 @@ Types = Mapping[str, type[pl.DataType]]
 def frame_of_rows(columns: Sequence[str] | Types, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
     """Return rows as a frame.
 
-    Parameters
-    ----------
-    columns
-        The columns, with their types where their names are not those of the data dictionary. A
-        column that neither knows has the type of its values.
+    A column that has a type neither here nor in the data dictionary has that of its values.
     """
     known = {name: meaning_of(name) for name in columns}
     types = {name: _TYPES[one.kind] for name, one in known.items() if one is not None}
@@ -54,14 +50,7 @@ def frame_of_rows(columns: Sequence[str] | Types, rows: Iterable[Sequence[Any]])
 def frame_of_records(
     records: Iterable[Mapping[str, Any]], columns: Types | None = None
 ) -> pl.DataFrame:
-    """Return records as a frame; a value that a record does not have is null.
-
-    Parameters
-    ----------
-    columns
-        The columns with their types; None: those of all records, in the order in which they first
-        occur.
-    """
+    """Return records as a frame, by default with the columns of all; a missing value is null."""
     listed = list(records)
     names = columns or list(dict.fromkeys(name for record in listed for name in record))
     return frame_of_rows(names, ([record.get(name) for name in names] for record in listed))
@@ -103,15 +92,11 @@ class PlannedRun:
     Attributes
     ----------
     num_gpus
-        The number of GPUs that was asked for, or the best one within the limits.
-    training_seconds, gpu_hours
-        Of the best layout.
+        The given number of GPUs, or the best one within the limits.
     likely_training_seconds
         Interval that holds nine runs in ten; None of an estimator without one.
-    cost_usd
-        Dollars on the basis that the plan compares; None where no price is published.
-    energy_kwh
-        Energy of the run with its site; None where no power is published.
+    cost_usd, energy_kwh
+        Of the best layout; None where no price or power is published.
     layouts
         The best layouts on `num_gpus`, best first: shape (at most `top`, columns).
     counts
@@ -120,8 +105,6 @@ class PlannedRun:
         Dollars of the best layout by basis of the price, and its energy by grid.
     published_runs
         Published runs of the model, with the GPU-hours that the plan has for their tokens.
-    errors
-        Errors of the estimator on published steps like this one.
     document
         All of it as `warehouse plan --json` prints it.
     """
@@ -169,28 +152,20 @@ class LayoutDiagnosis:
     Attributes
     ----------
     is_admitted
-        Whether no rule excludes the layout. If one does, `rules` says which, and the figures are
-        None or 0.
+        Whether no rule excludes the layout. If one does, `rules` has the reason and a hint, and the
+        figures are None or 0.
     rank
         1 + the number of faster layouts that fit; None if the layout does not fit.
-    num_layouts, num_fitting_layouts
-        Layouts of the problem, and those of them that fit.
-    step_seconds, best_step_seconds
-        Of the layout, and of the best one that fits.
     excess_bytes
         Memory above the capacity of a GPU; negative if the layout fits.
     inputs
         Every input of the estimate with its value, defaults included.
     best
         The best layout that fits; None if none fits.
-    parts
-        Seconds of each part of the step, in the layout and in the best one, largest loss first.
-    memory
-        Bytes of each part of the memory, largest first.
+    parts, memory
+        Parts of the step, the largest loss against the best layout first; parts of the memory.
     changes
         Layouts that differ in one choice and are faster, best first; `old` and `new` are texts.
-    rules
-        Rules that exclude the layout, with the reason and a hint.
     """
 
     is_admitted: bool
@@ -250,16 +225,10 @@ class StepExplanation:
 
     Attributes
     ----------
-    step_seconds
-        The step.
     likely_step_seconds
         Interval that holds nine steps in ten, by independent errors of the constants.
     extreme_step_seconds
         The step with every constant at its fast end, and at its slow end.
-    inputs, results
-        Every input with its value, defaults included, and every result.
-    parts
-        Seconds of each part, its share of the step, its formula and the source of that.
     constants
         Each constant with its range, the elasticity of the step, the step at both ends of the range
         and the source; the one whose range moves the step most comes first.

@@ -97,7 +97,7 @@ def _keyed_tables(paths: Iterable[Path]) -> tuple[Keyed, Aliases]:
 
 
 def _loaded(path: Path) -> Columns:
-    return columns_of(read_measured(path).rows)
+    return columns_of(read_measured(path))
 
 
 def _loaded_once(path: Path) -> Columns:

@@ -8,7 +8,10 @@ earlier siblings: they are made again when the record of the cell or of a siblin
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from warehouse.database.in_force import (
     CURRENT_CELL,
@@ -19,7 +22,7 @@ from warehouse.database.in_force import (
     rows_sql,
     staging_name,
 )
-from warehouse.database.leading import FITS, MEMORY, LeadingTimes, RowCounts
+from warehouse.database.leading import FITS, MEMORY, LeadingRows, RowCounts
 from warehouse.database.lineage import names_in
 from warehouse.database.sql_text import IN_MAIN, listed, quoted, view_exists
 from warehouse.database.temporary import joins_as_written, registered, replaced
@@ -37,7 +40,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator, Relation
-    from warehouse.database.leading import LeadingRows
 
 STORED_PROBLEM = "stored_problem"
 """Table of the names, changes and groups of each problem."""
@@ -200,7 +202,7 @@ def _search(
 
     Rows as fast as a leading one, with as much memory, become candidates as well.
     """
-    times = LeadingTimes(cells)
+    leading = LeadingRows(relation, cells)
     of_cells = f"cell_id in ({listed(cells)})"
     with replaced(connection, _only(relation)):
         shown = connection.sql(
@@ -208,15 +210,20 @@ def _search(
             f"{FITS} is distinct from false as {FITS} from {_FLOPS} where {of_cells}"
         )
         for batch in shown.to_arrow_reader(_BATCH_ROWS):
-            times.add(*(batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names))
-        with _registered(connection, "leading_times", times.columns()):
-            connection.execute(
-                f"insert into {_CANDIDATE} by name select layout.* from {_FLOPS} as layout"
-                " semi join leading_times on layout.cell_id = leading_times.cell_id"
-                " and layout.step_seconds = leading_times.step_seconds"
-                f" and coalesce(layout.{MEMORY}, 0) = leading_times.{MEMORY} where {of_cells}"
-            )
-    return times.counts
+            columns = {c: batch[c].to_numpy(zero_copy_only=False) for c in batch.schema.names}
+            ids = columns["cell_id"]
+            starts = np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1))
+            for start, end in pairwise([*starts, len(ids)]):
+                leading.add(int(ids[start]), {n: c[start:end] for n, c in columns.items()})
+        if rows := leading.columns():
+            with _registered(connection, "leading_rows", rows):
+                connection.execute(
+                    f"insert into {_CANDIDATE} by name select layout.* from {_FLOPS} as layout"
+                    " semi join leading_rows on layout.cell_id = leading_rows.cell_id"
+                    " and layout.step_seconds = leading_rows.step_seconds"
+                    f" and coalesce(layout.{MEMORY}, 0) = leading_rows.{MEMORY} where {of_cells}"
+                )
+    return leading.counts
 
 
 def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts]) -> None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import re
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from difflib import get_close_matches
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, Column
 from estimators.columns.dtypes import NUMPY_TYPES
@@ -46,15 +45,6 @@ class ReferenceTable:
 
 
 @dataclass(frozen=True)
-class MeasuredTable:
-    """A reference table of many rows: its columns, and its rows as a frame."""
-
-    name: str
-    columns: tuple[Column, ...]
-    rows: pl.DataFrame
-
-
-@dataclass(frozen=True)
 class FileStamp:
     """A file with its time and size: equal stamps mean equal content."""
 
@@ -78,25 +68,6 @@ def reference_files(directory: Path | None = None) -> list[Path]:
 def measured_files(directory: Path | None = None) -> list[Path]:
     """Return the Parquet files of `directory` (by default the packaged one), by name."""
     return sorted((directory or resources.reference_directory()).glob("*.parquet"))
-
-
-def columns_in(path: Path) -> list[Column]:
-    """Return the columns of a file of reference that the dictionary has, by its header alone."""
-    if path.suffix == ".csv":
-        with suppress(UnicodeDecodeError, csv.Error), _opened(path) as file:
-            return [COLUMNS[name] for name in next(csv.reader(file), []) if name in COLUMNS]
-        return []
-    import duckdb
-
-    with duckdb.connect() as connection, suppress(duckdb.Error):
-        query = "select name from parquet_schema(?)"
-        found = connection.execute(query, [str(path)]).fetchall()
-        return [COLUMNS[name] for (name,) in found if name in COLUMNS]
-    return []
-
-
-def _opened(path: Path) -> IO[str]:
-    return path.open(encoding="utf-8-sig", newline="")
 
 
 def read_table(path: Path) -> ReferenceTable:
@@ -128,8 +99,8 @@ def read_table(path: Path) -> ReferenceTable:
     return ReferenceTable(path.stem, columns, tuple(rows))
 
 
-def read_measured(path: Path) -> MeasuredTable:
-    """Read one Parquet file; an error names the first faulty value of each column."""
+def read_measured(path: Path) -> pl.DataFrame:
+    """Return the rows of a Parquet file; an error names the first faulty value of each column."""
     import polars as pl  # here: a command that reads no measured table starts without it
 
     _check_name(path)
@@ -141,7 +112,7 @@ def read_measured(path: Path) -> MeasuredTable:
     refusals = [fault for column in columns for fault in _first_fault(column, frame[column.name])]
     if refusals:
         raise InputError.from_refusals(refusals, str(path))
-    return MeasuredTable(path.stem, columns, frame)
+    return frame
 
 
 def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
@@ -176,19 +147,18 @@ def columns_of(frame: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def store_measured(connection: DuckDBPyConnection, table: MeasuredTable) -> None:
-    """Create or replace `table` in the database."""
-    names = [quoted(column.name) for column in table.columns]
-    types = [column.duckdb_type for column in table.columns]
-    casts = ", ".join(f"{n}::{t} as {n}" for n, t in zip(names, types, strict=True))
-    with registered(connection, "measured_rows", table.rows.to_arrow()):
+def store_measured(connection: DuckDBPyConnection, name: str, rows: pl.DataFrame) -> None:
+    """Create or replace a table in the database, with the types of the dictionary."""
+    columns = [COLUMNS[column] for column in rows.columns]
+    casts = ", ".join(f"{quoted(c.name)}::{c.duckdb_type} as {quoted(c.name)}" for c in columns)
+    with registered(connection, "measured_rows", rows.to_arrow()):
         connection.execute(
-            f"create or replace table {quoted(table.name)} as select {casts} from measured_rows"
+            f"create or replace table {quoted(name)} as select {casts} from measured_rows"
         )
 
 
 def store_table(connection: DuckDBPyConnection, table: ReferenceTable) -> None:
-    """Create or replace `table` in the database, with comments from the dictionary."""
+    """Create or replace `table` in the database."""
     name = quoted(table.name)
     types = [column.duckdb_type for column in table.columns]
     columns = [f"{quoted(c.name)} {t}" for c, t in zip(table.columns, types, strict=True)]
@@ -210,7 +180,7 @@ def _check_name(path: Path) -> None:
 
 def _records(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        with _opened(path) as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             records = [record for record in csv.reader(file, strict=True) if record]
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: is not UTF-8 text (byte {error.start})") from error

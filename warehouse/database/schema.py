@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import warehouse
+from estimators.columns import COLUMNS
 from estimators.registry import all_estimators
 from warehouse.database import derived, views
 from warehouse.database.create_views import comment, create_views
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator
-    from warehouse.database.reference import MeasuredTable, ReferenceTable
     from warehouse.database.views import View
 
 
@@ -214,14 +214,13 @@ def _load_references(
     for key in set(reference_keys(stored)) - files.keys():
         connection.execute(f"drop table if exists {quoted(table_of(key))}")
     for path in files.values():
-        table: ReferenceTable | MeasuredTable
+        name = path.stem
         if path.suffix == MEASURED:
-            table = read_measured(path)
-            store_measured(connection, table)
+            store_measured(connection, name, read_measured(path))
         else:
-            table = read_table(path)
-            store_table(connection, table)
-        comment(connection, "table", table.name, reference_comment(table.name), table.columns)
+            store_table(connection, read_table(path))
+        columns = [COLUMNS[column] for column in connection.table(quoted(name)).columns]
+        comment(connection, "table", name, reference_comment(name), columns)
 
 
 def _stored_columns(connection: DuckDBPyConnection) -> dict[str, dict[str, str]]:

@@ -31,12 +31,8 @@ def wrong_types(
 ) -> list[Refusal]:
     """Return a refusal for each column whose type, or a character of its name, is not admitted.
 
-    Parameters
-    ----------
-    inputs
-        Columns whose types the dictionary says.
-    names
-        Columns of names and remarks, which may be numbers or dates as well.
+    The dictionary says the types of `inputs`; `names` are columns of names and remarks, which may
+    be numbers or dates as well.
     """
     refusals = refused_names(frame.columns)
     for name, dtype in frame.schema.items():
@@ -97,12 +93,12 @@ def read_columns(
         refusals += refused
     for name in block.columns:
         if name not in inputs and _is_text(block.schema[name]):
+            # a column that is not read may have texts of several lines
             refusals += _control_characters(block[name].cast(pl.String))
     return columns, refusals
 
 
 def _control_characters(texts: pl.Series) -> list[Refusal]:
-    """Return a refusal for each text of a column that is not read; such texts may have lines."""
     if not texts.str.contains(CONTROL).any():
         return []
     return control_characters(texts.name, texts.to_list(), LINE_MARKS)
@@ -113,7 +109,7 @@ def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) 
 
     One query covers all columns, because each polars query takes a millisecond.
     """
-    found = []
+    values = []
     for name in inputs:
         if name not in block.columns or block.schema[name] == pl.Null:
             continue
@@ -125,12 +121,11 @@ def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) 
         if spellings is not None:
             plain = _without_blanks(value).str.to_lowercase().str.replace_all("[- ]", "_")
             value = _without_blanks(plain.replace(dict(spellings)))
-        found.append(value)
-    return block.select(found)
+        values.append(value)
+    return block.select(values)
 
 
 def _without_blanks(text: pl.Expr) -> pl.Expr:
-    """Return texts without surrounding blanks; empty ones are missing."""
     plain = text.cast(pl.String).str.strip_chars()
     return pl.when(plain != "").then(plain)
 
@@ -154,8 +149,7 @@ def _read_numbers(column: Column, given: pl.Series) -> tuple[Array, list[Refusal
 
 def stripped(series: pl.Series) -> pl.Series:
     """Return texts without surrounding blanks; empty ones are missing."""
-    texts = series.cast(pl.String).str.strip_chars()
-    return texts.set(texts == "", None)
+    return series.to_frame().select(_without_blanks(pl.col(series.name))).to_series()
 
 
 def _empty_rows(block: pl.DataFrame) -> list[Refusal]:

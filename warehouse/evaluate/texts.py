@@ -74,11 +74,11 @@ def missing(column: Column, size: int) -> Array:
 
 def checked_texts(column: Column, texts: Sequence[str | None]) -> tuple[Array, list[Refusal]]:
     """Return texts as a column, and those that are not among its choices or cannot be printed."""
-    found = np.array(texts, dtype=object)
+    values = np.array(texts, dtype=object)
     if not column.choices:
-        return found, control_characters(column.name, texts)
+        return values, control_characters(column.name, texts)
     hint = f"use {', '.join(column.choices)}"
-    return found, [
+    return values, [
         Refusal(column.name, text, "is not known", hint, row)
         for row, text in enumerate(texts)
         if text is not None and text not in column.choices
@@ -137,15 +137,10 @@ def _number(text: str) -> float | None:
 def broken_limits(
     column: Column, values: Array, is_settled: Array, given: Callable[[int], Any]
 ) -> list[Refusal]:
-    """Return a refusal for each value that breaks a limit of its column.
+    """Return a refusal for each value that breaks a limit of its column; `given` has it as written.
 
-    Parameters
-    ----------
-    is_settled
-        Whether a value needs no further check. A broken rule marks it in place, since one reason is
-        enough.
-    given
-        Returns a value as it was given, by its row.
+    A value that is settled needs no further check: a broken rule marks it in place, since one
+    reason is enough.
     """
     refusals = []
     for rule in limits_of(column):

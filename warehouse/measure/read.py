@@ -67,17 +67,7 @@ BINARY_SLACK = 1024**3 / 1e9
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured runs, checked and estimated.
-
-    Attributes
-    ----------
-    file
-        Path of the file, or the name of a frame.
-    records
-        The rows of table `measurement`, without `reference`.
-    cells
-        The estimates, as `evaluate --into-db` stores them.
-    """
+    """Measured runs, checked and estimated: rows of table `measurement` without `reference`."""
 
     estimator: Estimator
     file: str
@@ -113,12 +103,7 @@ def read_measurements(
 ) -> Measured:
     """Read, check and estimate the runs in a file or a frame; an error names every fault.
 
-    Parameters
-    ----------
-    warn
-        Called with the columns that are not read.
-    profiled
-        Estimate the runs that name no profile with the constants of this catalog as well.
+    Runs that name no profile are estimated with the constants of catalog `profiled` as well.
     """
     relation = estimator.relations[0]
     mends = frozenset(estimator.mends)
@@ -189,7 +174,6 @@ def _read(
 def _check_columns(
     columns: Sequence[str], inputs: Sequence[str], path: str, warn: Callable[[str], None]
 ) -> None:
-    """Raise `InputError` if a column is missing, or an unread name is close to one that is read."""
     known = (*inputs, SECONDS, MEMORY, KIND, RUN, *_TEXTS)
     near = _misspelt(columns, known)
     if near:
@@ -258,7 +242,6 @@ def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]
 
 
 def _kinds(frame: pl.DataFrame) -> list[str | None]:
-    """Return the kind of each measured memory, None where it is unknown."""
     if KIND not in frame.columns:
         return [None] * frame.height
     return stripped(frame[KIND]).to_list()

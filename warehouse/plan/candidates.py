@@ -94,7 +94,6 @@ class QueryCache:
 
 
 def _candidates(run: TrainingRun, source: str, problems: Iterable[int]) -> str:
-    """Return the query of the candidates of some problems that fit."""
     columns = ", ".join(dict.fromkeys((*_READ, *run.request.held)))
     return (
         f"select {columns} from {source} where {is_candidate(run, problems)}"

@@ -35,18 +35,9 @@ if TYPE_CHECKING:
 class Errors:
     """Errors by table and group of its rows.
 
-    Attributes
-    ----------
-    steps
-        Errors of the rate and of the time on published steps.
-    is_stored
-        Whether any of these comes from a table that is stored completely.
-    memory
-        Errors of the memory on measured runs.
-    own_runs
-        Errors of the time on the user's own runs, by name and profile.
-    note
-        Tables that are compared in part or not at all, and how to compare them.
+    They are those of rate and time on published `steps`, of the `memory` on measured runs, and of
+    the time on the user's own runs by name and profile. If a table is stored completely, some steps
+    are stored ones. The note names tables that are compared in part or not at all.
     """
 
     steps: Sequence[Line]
@@ -73,7 +64,6 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
 
 
 def _errors(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
-    """Return the attributes of `Errors`."""
     from warehouse.plan.evaluated_steps import errors_of_steps, measured_errors  # takes polars
 
     # without a cell that may have a measured configuration the queries have no rows
@@ -206,5 +196,4 @@ order by reference"""
 
 
 def _of_estimator(run: TrainingRun) -> str:
-    """Return the condition of rows of the run's estimator and variant."""
     return f"estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}"

@@ -44,13 +44,8 @@ EXPERT_COLUMNS = (*LAYOUT_COLUMNS, "step_seconds", "memory_bytes")
 class GpuRates:
     """Dollars and power of one GPU; None where they are not known.
 
-    Attributes
-    ----------
-    facility_watts
-        Power of one GPU with its share of the server and of the site, for layouts whose power the
-        estimator does not compute.
-    pue
-        PUE; None for layouts without a computed power.
+    `facility_watts`, with the share of server and site, is for layouts whose power the estimator
+    does not compute, `pue` for the others.
     """
 
     usd_per_gpu_hour: float | None = None
@@ -301,7 +296,6 @@ PUE = "select pue from facility_pue where facility = 'Hyperscaler (Epoch)'"
 def _layout_runs(
     run: TrainingRun, problems: Iterable[int], spare_fraction: float = 0.0, indent: str = ""
 ) -> str:
-    """Return table and condition of the candidate layouts, as runs over the tokens."""
     conditions = [is_candidate(run, problems, indent)]
     if run.request.headroom_bytes:
         conditions.append(f"headroom_bytes >= {double(run.request.headroom_bytes)}")
@@ -329,7 +323,6 @@ def is_candidate(run: TrainingRun, problems: Iterable[int], indent: str = "") ->
 
 
 def _of_estimator(run: TrainingRun, joined: str = " and ") -> str:
-    """Return the condition of rows of the plan's estimator and variant."""
     return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(run.variant)}"
 
 

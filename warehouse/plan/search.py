@@ -211,8 +211,9 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     defined = request.defined.as_data()
     digest = content_id(estimator.name, sorted(run.mends), space, *([defined] if defined else []))
     digest %= 16**6
+    shape = f"{problem['num_layers']} layers of {problem['hidden_size']}"
     name = (
-        f"plan {problem['model'] or _shape_in_words(problem)} on {_counts_in_words(counts)} x "
+        f"plan {problem['model'] or shape} on {_counts_in_words(counts)} x "
         f"{problem['accelerator']}{_changed_in_words(run)} {digest:06x}"
     )
     definition: dict[str, Any] = {
@@ -227,13 +228,7 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     return Study(name, estimator.name, mends, (space,), definition, "plan", request.defined)
 
 
-def _shape_in_words(problem: Mapping[str, Scalar]) -> str:
-    """Return a name for a model from the size of its layers."""
-    return f"{problem['num_layers']} layers of {problem['hidden_size']}"
-
-
 def _changed_in_words(run: TrainingRun) -> str:
-    """Return the first inputs of a question other than the shape of its model."""
     given = {**run.request.inputs, **run.request.held}
     said = {"nvlink_size", *run.estimator.shape_columns}
     names = [name for name in given if name not in said]
@@ -247,7 +242,6 @@ def _changed_in_words(run: TrainingRun) -> str:
 
 
 def _counts_in_words(counts: Sequence[int]) -> str:
-    """Return the counts as text; of more than three only the first and the last."""
     return ",".join(map(str, counts)) if len(counts) <= 3 else f"{counts[0]}..{counts[-1]}"
 
 
@@ -294,7 +288,6 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
 
 
 def _idle_watts(problem: Mapping[str, Scalar]) -> float | None:
-    """Return the power of an idle board with its host; None if the estimator computes no power."""
     if problem.get("power_limit_watts") is None:
         return None
     return sum(float(problem.get(name) or 0) for name in ("gpu_idle_watts", "host_watts"))
@@ -325,7 +318,6 @@ def _check_budget(run: TrainingRun, price: float | None) -> None:
 
 
 def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: float) -> InputError:
-    """Return the error for bounds that no GPU count meets."""
     request = run.request
     hint = "raise --max-gpus"
     if request.limits.days is not None and by_days > min(by_power, request.max_gpus):
@@ -381,7 +373,6 @@ def has_many_layouts(run: TrainingRun, num_gpus: int) -> bool:
 
 
 def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
-    """Return the error of a GPU count without a layout, with the nearest that are sold."""
     found = [_next_with_layouts(run, num_gpus, above=above) for above in (False, True)]
     counts = " or ".join(f"{n:,}" for n in found if n is not None)
     return InputError(

@@ -92,6 +92,8 @@ def draw(
     plot = plot_named(name)
     rows, values, chosen = rows_of(connection, plot, filters or {})
     frame = plot.completed(rows, connection)
+    if frame.is_empty():
+        raise _nothing(connection, plot, filters or {})
     chart = plot.chart(frame, theme).configure(**theme.config)
     return Drawing(chart, frame, with_values(plot.sql, values), chosen)
 
@@ -125,7 +127,6 @@ def rows_of(
 def _known(
     connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
 ) -> dict[str, Scalar]:
-    """Return the filters with each name as it is stored."""
     for name, value in filters.items():
         if name not in plot.filters:
             options = ", ".join(_option(other) for other in plot.filters if other in OPTIONS)

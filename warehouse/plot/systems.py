@@ -154,7 +154,6 @@ def _days_finding(frame: pl.DataFrame) -> str:
 
 
 def _lead(frame: pl.DataFrame, best: dict[str, Any]) -> str:
-    """Return how far another accelerator is behind on as many GPUs; nothing without one."""
     others = frame.filter(
         pl.col("accelerator") != best["accelerator"], pl.col("num_gpus") == best["num_gpus"]
     ).sort("training_days")
@@ -207,9 +206,13 @@ def _system(row: dict[str, object]) -> str:
 # ---- strategies ----
 
 
+def strategies_rows(frame: pl.DataFrame, _connection: object) -> pl.DataFrame:
+    """Return the rows of the strategies that are compared with 1D tensor parallelism."""
+    return distinct(frame).filter(pl.col("strategy") != "tensor_1d")
+
+
 def strategies(frame: pl.DataFrame, theme: Theme) -> ChartType:
     """Return the speed of each strategy relative to 1D tensor parallelism, in a panel each."""
-    frame = distinct(frame).filter(pl.col("strategy") != "tensor_1d")
     counts = frame["num_gpus"].to_list()
     speeds = [1.0, *frame["relative_speed"].to_list()]
     margin = 0.05 * (max(speeds) - min(speeds)) or 0.01
@@ -242,7 +245,6 @@ def strategies(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _strategies_finding(frame: pl.DataFrame) -> str:
-    """Return the largest gain and the largest loss against 1D."""
     ordered = frame.sort("relative_speed")
     best, worst = ordered.row(-1, named=True), ordered.row(0, named=True)
     gain, loss = best["relative_speed"] - 1, 1 - worst["relative_speed"]

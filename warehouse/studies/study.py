@@ -169,7 +169,7 @@ def _estimator(table: dict[str, Any], faults: Faults) -> Estimator | None:
         return None
     estimator = faults.catch(registry.get, name)
     if estimator is not None and estimator.search is None:
-        hint = f"use `warehouse evaluate {name} CONFIGS --out RESULTS`"
+        hint = f"use `warehouse evaluate --estimator {name} CONFIGS --out RESULTS`"
         faults.add("estimator", name, "has no search space to sweep", hint)
     return estimator
 

@@ -71,6 +71,14 @@ def test_a_plot_without_rows_says_which_sweep_fills_it(
     assert PLOTS[name].filled_by[0] in caught.value.hint
 
 
+def test_one_strategy_alone_is_compared_with_no_other(
+    quickstarted: duckdb.DuckDBPyConnection,
+) -> None:
+    with pytest.raises(InputError, match="plot strategies: no stored row to show") as caught:
+        draw(quickstarted, "strategies")
+    assert caught.value.hint == "store some: `warehouse sweep paper_grid`"
+
+
 @pytest.mark.long
 def test_a_filter_without_rows_is_answered_with_what_is_stored(
     quickstarted: duckdb.DuckDBPyConnection,
