@@ -21,6 +21,8 @@ from warehouse.errors import UsageError
 from warehouse.options import Variant, number_option, text_option, whole_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from estimators.contract import Estimator, Mends
 
 DEFAULT_DATABASE = settings.usual_database()
@@ -126,16 +128,17 @@ class Mending:
     mend: Mend = None
 
     def mends(self, estimator: Estimator) -> Mends:
-        """Return the mends of one variant; by default all.
-
-        Raises
-        ------
-        UsageError
-            If both options are given, or one names no single variant.
-        """
+        """Return the mends of one variant; by default all."""
         from warehouse.studies.variants import mends_of_options
 
         return mends_of_options(estimator, self.variant, self.mend)
+
+
+def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
+    """Raise `UsageError` for the first of the options that was given."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise UsageError(f"`{name}` {reason}", hint)
 
 
 def chosen_estimator(named: str | None, former: str | None) -> Estimator:
