@@ -147,6 +147,7 @@ def test_a_fact_that_means_something_else_is_refused(folder: Path, new: Path) ->
     assert profiles(new) == {"two": 3}
 
 
+@pytest.mark.long
 def test_an_interrupted_import_is_taken_up_again(folder: Path, new: Path) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
