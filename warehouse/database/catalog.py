@@ -18,13 +18,11 @@ from estimators.contract import Catalog, MeasuredTables, Record, Refusal, Refuse
 from estimators.names import did_you_mean
 from warehouse.database.cache import cached
 from warehouse.database.reference import (
-    FileStamp,
     columns_of,
     measured_files,
     read_measured,
     read_table,
     reference_files,
-    stamp_of,
 )
 from warehouse.database.sql_text import quoted
 from warehouse.database.stamp import reference_names
@@ -35,6 +33,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Columns
+
+    _Stamp = tuple[Path, int, int, int]
+    """A file with its time, size and number: equal stamps mean equal content."""
 
 _ALIASES = "_alias"
 """Ending of the tables that list other spellings of a key: alias, key, source."""
@@ -70,21 +71,26 @@ def packaged_catalog(directory: Path | None = None) -> Catalog:
     Files that did not change since the last call are not read again. Do not change the catalog.
     """
     return _read_catalog(
-        tuple(map(stamp_of, reference_files(directory))),
-        tuple(map(stamp_of, measured_files(directory))),
+        tuple(map(_stamp_of, reference_files(directory))),
+        tuple(map(_stamp_of, measured_files(directory))),
         is_packaged=directory is None,
     )
 
 
+def _stamp_of(path: Path) -> _Stamp:
+    state = path.stat()
+    return path, state.st_mtime_ns, state.st_size, state.st_ino
+
+
 @lru_cache(maxsize=2)
 def _read_catalog(
-    tables: tuple[FileStamp, ...], measured: tuple[FileStamp, ...], *, is_packaged: bool
+    tables: tuple[_Stamp, ...], measured: tuple[_Stamp, ...], *, is_packaged: bool
 ) -> Catalog:
-    read = partial(_keyed_tables, [stamp.path for stamp in tables])
+    read = partial(_keyed_tables, [path for path, *_ in tables])
     # reading and checking the files takes ten times as long as reading one document
     keyed, aliases = cached("catalog", (), read, _KEPT_CATALOGS) if is_packaged else read()
     loaded = _loaded_once if is_packaged else _loaded
-    load = {stamp.path.stem: partial(loaded, stamp.path) for stamp in measured}
+    load = {path.stem: partial(loaded, path) for path, *_ in measured}
     return Catalog(keyed, aliases, MeasuredTables(load))
 
 

@@ -44,22 +44,6 @@ class ReferenceTable:
     rows: tuple[tuple[Any, ...], ...]
 
 
-@dataclass(frozen=True)
-class FileStamp:
-    """A file with its time and size: equal stamps mean equal content."""
-
-    path: Path
-    modified_ns: int
-    num_bytes: int
-    inode: int
-
-
-def stamp_of(path: Path) -> FileStamp:
-    """Return the stamp of a file, as it is now."""
-    state = path.stat()
-    return FileStamp(path, state.st_mtime_ns, state.st_size, state.st_ino)
-
-
 def reference_files(directory: Path | None = None) -> list[Path]:
     """Return the CSV files of `directory` (by default the packaged one), by name."""
     return sorted((directory or resources.reference_directory()).glob("*.csv"))
