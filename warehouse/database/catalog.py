@@ -41,8 +41,11 @@ _ALIASES = "_alias"
 """Ending of the tables that list other spellings of a key: alias, key, source."""
 
 _ACCELERATOR = "accelerator"
-_SYSTEM = "system"
+_MODEL, _SYSTEM = "model", "system"
 _BASED_ON = "based_on"
+_NAMED_IN = {_MODEL: (_MODEL,), _SYSTEM: (_SYSTEM, _ACCELERATOR)}
+"""Tables in which the name of a new row may be: a system may be based on a product."""
+
 _REMARKS = ("assumed", "source", "note")
 
 _KEPT_CATALOGS = 4
@@ -132,7 +135,7 @@ def extended(
     """
     refusals: list[Refusal] = []
     for section, table, key, given in (
-        ("models", "model", "model", models),
+        ("models", _MODEL, _MODEL, models),
         ("systems", _SYSTEM, _ACCELERATOR, systems),
     ):
         for name, attributes in given.items():
@@ -161,7 +164,7 @@ def extended(
 
 def _completed(catalog: Catalog, section: str, table: str, name: str, own: Record) -> Record:
     """Return all attributes of a new row, with those of the row that it is based on."""
-    for taken in _tables_of(table):
+    for taken in _NAMED_IN[table]:
         other = catalog.aliases.get(taken, {}).get(name)
         if other is not None or name in catalog.tables.get(taken, {}):
             is_there = f"is in the `{taken}` table already"
@@ -183,11 +186,6 @@ def _completed(catalog: Catalog, section: str, table: str, name: str, own: Recor
     return {**inherited, **own, _BASED_ON: base[key]}
 
 
-def _tables_of(table: str) -> tuple[str, ...]:
-    """Return the tables in which a row's name may be: a system may be based on a product."""
-    return (table, _ACCELERATOR) if table == _SYSTEM else (table,)
-
-
 def _base(catalog: Catalog, table: str, name: str) -> Record:
     """Return the row that another one is based on, or refuse a name that no table has.
 
@@ -207,7 +205,7 @@ def _base(catalog: Catalog, table: str, name: str) -> Record:
         return catalog.find(table, name)
     reason = "is neither in the `system` nor in the `accelerator` table"
     near = [*catalog.nearest(_ACCELERATOR, name), *catalog.nearest(table, name)]
-    names = {name for source in _tables_of(table) for name in catalog.tables.get(source, {})}
+    names = {name for source in _NAMED_IN[table] for name in catalog.tables.get(source, {})}
     hint = did_you_mean(list(dict.fromkeys(near))[:3]) or f"known: {', '.join(sorted(names))}"
     raise RefusedError([Refusal(_BASED_ON, name, reason, hint)])
 

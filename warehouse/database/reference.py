@@ -19,8 +19,7 @@ from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Refusal, RefusedError
 from estimators.names import did_you_mean
 from warehouse.database import resources
-from warehouse.database.sql_text import is_name, quoted
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import is_name, quoted, registered
 from warehouse.errors import InputError
 from warehouse.limits import accept
 
