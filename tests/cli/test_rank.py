@@ -359,7 +359,15 @@ def steps(shared: Shared) -> Path:
         into = ("--into-db", *db)
         for command in (
             ("sweep", place / "steps.toml", *db),
-            ("evaluate", "training_step", place / "in.csv", "--out", place / "out.csv", *into),
+            (
+                "evaluate",
+                "--estimator",
+                "training_step",
+                place / "in.csv",
+                "--out",
+                place / "out.csv",
+                *into,
+            ),
         ):
             code, _, err = call(*command)
             assert code == 0, err
@@ -409,20 +417,21 @@ def test_where_nothing_was_searched_layouts_are_shown_without_a_rank(
     file = tmp_path / "in.csv"
     file.write_text(f"{GIVEN},tensor_parallel\n{ONE.format(seq_len=2048)},4\n")
     stored = ("--out", tmp_path / "out.csv", "--into-db", "--db", database)
-    assert warehouse("evaluate", "training_step", file, *stored)[0] == 0
+    assert warehouse("evaluate", "--estimator", "training_step", file, *stored)[0] == 0
     code, out, err = warehouse("rank", "--json", "--db", database)
     assert code == 0
     assert [(row["tensor_parallel"], row["rank_by_time"]) for row in json.loads(out)] == [(4, None)]
     assert "evaluated alone, without a search: 1 problem" in err
 
 
+@pytest.mark.long
 def test_a_bare_name_finds_the_product_that_it_was_swept_as(
     warehouse: Command, swept: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "in.csv"
     file.write_text(f"{GIVEN}\n{ONE.format(seq_len=1024).replace('H100 SXM 80GB', 'B200')}\n")
     stored = ("--out", tmp_path / "out.csv", "--into-db", "--db", swept)
-    assert warehouse("evaluate", "training_step", file, *stored)[0] == 0
+    assert warehouse("evaluate", "--estimator", "training_step", file, *stored)[0] == 0
     ranked = ("rank", "--accelerator", "b200", "--json", "--db", swept)
     for chosen in (("--model", "small"), ("--estimator", "training_step")):
         rows = json.loads(warehouse(*ranked, *chosen)[1])

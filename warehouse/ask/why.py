@@ -23,7 +23,13 @@ from warehouse.ask.defaults import (
 )
 from warehouse.errors import require_capability
 from warehouse.evaluate.inputs import resolve_rows, scalars
-from warehouse.evaluate.one import Evaluation, read_pairs, read_values, show_configuration
+from warehouse.evaluate.one import (
+    Evaluation,
+    read_pairs,
+    read_values,
+    resolve_problem,
+    show_configuration,
+)
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
 from warehouse.studies.variants import mends_of_options
@@ -177,26 +183,24 @@ def completed(
     numbers = read_values(relation, {name: texts[name] for name in names if name in texts})
     num_gpus, batch = (_whole(numbers.get(n)) for n in ("num_gpus", "global_batch_size"))
     problem = _problem(estimator, texts, mends, catalog)
+    query = LayoutQuery(texts, problem, num_gpus, batch)
     if batch is not None or "num_microbatches" in texts or not problem:
-        return LayoutQuery(texts, problem, num_gpus, batch)
+        return query
     _, active = estimator.layer_parameters(problem)
     if math.isnan(active):  # no layers to count: the estimator sets its own batch
-        return LayoutQuery(texts, problem, num_gpus, None)
+        return query
     dataset_tokens = tokens or TOKENS_PER_PARAMETER * active
     by_rule = estimator.default_batch(problem, dataset_tokens)
     unit = _sequences_at_once(numbers, num_gpus)
     batch = max(round(by_rule / unit), 1) * unit
-    texts["global_batch_size"] = str(batch)
-    multiple = None if batch == by_rule else unit
-    return LayoutQuery(
-        texts,
-        problem,
-        num_gpus,
-        batch,
+    return replace(
+        query,
+        given={**texts, "global_batch_size": str(batch)},
+        batch=batch,
         is_default_batch=True,
         dataset_tokens=dataset_tokens,
         is_default_tokens=tokens is None,
-        multiple=multiple,
+        multiple=None if batch == by_rule else unit,
     )
 
 
@@ -209,7 +213,7 @@ def _problem(
     of_problem = {name: text for name, text in texts.items() if name not in layout}
     on_one_gpu = {**of_problem, "num_gpus": "1", "global_batch_size": "1"}
     try:
-        return show_configuration(estimator, relation, on_one_gpu, mends, catalog).problem
+        return resolve_problem(estimator, relation, on_one_gpu, mends, catalog)
     except RefusedError:
         return {}
 

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from estimators.columns import COLUMNS
-from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase, Relation
-from warehouse.cli.output import Output
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Mending,
+    ReadDatabase,
+    Relation,
+    UsualEstimator,
+    chosen_estimator,
+)
+from warehouse.cli.output import Output, OutputOfAnyColumns
 from warehouse.errors import UsageError
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
@@ -32,20 +38,13 @@ _PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
 
 
 def show(
-    estimator: Annotated[
-        str,
-        typer.Argument(
-            metavar="ESTIMATOR",
-            help="Such as roofline.",
-            autocompletion=completion.estimators,
-        ),
-    ],
     mending: Mending,
-    output: Output,
+    output: OutputOfAnyColumns,
     pairs: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The configuration; the rest are defaults."),
     ] = None,
+    estimator: UsualEstimator = None,
     relation: Relation = None,
     table: Annotated[
         str | None,
@@ -69,14 +68,16 @@ def show(
     --table prints a table as the source's notebook prints it, over the batches of the notebook.
     Given values hold in all of its rows.
     """
-    from estimators import registry
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.evaluate.profiles import load_profiles, with_profiles
     from warehouse.studies.definitions import every_definition
 
-    chosen = registry.get(estimator)
+    first, *others = pairs or [""]
+    is_former = first != "" and "=" not in first
+    chosen = chosen_estimator(estimator, first if is_former else None)
+    pairs = others if is_former else pairs or []
     mends = mending.mends(chosen)
     defined = every_definition(db, catalog)
     known = defined.added_to(packaged_catalog())
@@ -87,10 +88,10 @@ def show(
                 "`--relation` and `--table` exclude each other",
                 "leave --relation out: the table decides it",
             )
-        _put_table(chosen, table, pairs or [], mends, known, output)
+        _put_table(chosen, table, pairs, mends, known, output)
         return
     grain = find_relation(chosen, relation)
-    given = read_pairs(chosen, grain, pairs or [])
+    given = read_pairs(chosen, grain, pairs)
     if profile is not None:
         given.setdefault("profile", profile)
     shown = show_configuration(chosen, grain, given, mends, known)

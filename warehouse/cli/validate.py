@@ -29,14 +29,8 @@ MAX_SHOWN = 20
 """Rows of a failed check that are listed."""
 
 TABLES = (
-    *(
-        "published_accuracy",
-        "interval_coverage",
-        "published_comparison",
-        "training_time_comparison",
-    ),
-    "training_time_at_published_rate",
-    "megatron_layout_rank",
+    *("published_accuracy", "interval_coverage", COMPARISON, "training_time_comparison"),
+    *("training_time_at_published_rate", "megatron_layout_rank"),
 )
 
 

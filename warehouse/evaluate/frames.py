@@ -149,8 +149,7 @@ def _read_numbers(column: Column, given: pl.Series) -> tuple[Array, list[Refusal
 
 def stripped(series: pl.Series) -> pl.Series:
     """Return texts without surrounding blanks; empty ones are missing."""
-    texts = series.cast(pl.String).str.strip_chars()
-    return texts.set(texts == "", None)
+    return series.to_frame().select(_without_blanks(pl.col(series.name))).to_series()
 
 
 def _empty_rows(block: pl.DataFrame) -> list[Refusal]:

@@ -216,8 +216,6 @@ def resolve(
     )
     columns = {**columns, COLUMN: names}
     groups = list(dict.fromkeys(names.tolist()))
-    if len(groups) == 1:
-        return _resolve_one(groups[0], estimator, relation, columns, catalog, mends)
     parts, order = [], []
     refusals: list[Refusal] = []
     for name in groups:

@@ -229,8 +229,13 @@ def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, s
 
 def unlike_published(run: TrainingRun) -> list[str]:
     """Return the properties of the run that no published step has, so that no error covers them."""
-    published, values = cached("published", (), _covered_by_published_steps), run.problem
-    lines = []
+
+    def covered() -> dict[str, Any]:
+        from warehouse.plan.evaluated_steps import covered_by_published_steps  # takes polars
+
+        return covered_by_published_steps()
+
+    published, values, lines = cached("published", (), covered), run.problem, []
     if int(values.get("num_experts") or 1) > 1 and not published["has_experts"]:
         lines.append("no published step is of a mixture of experts")
     accelerators = published["accelerators"]
@@ -245,9 +250,3 @@ def unlike_published(run: TrainingRun) -> list[str]:
         listed = f"{', '.join(programs[:-1])} and {programs[-1]}"
         lines.append(f"no published step is by {framework}: its own programs are {listed}")
     return lines
-
-
-def _covered_by_published_steps() -> dict[str, Any]:
-    from warehouse.plan.evaluated_steps import covered_by_published_steps  # takes polars
-
-    return covered_by_published_steps()

@@ -176,6 +176,10 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     groups = [parts.rows.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
     layouts, other_kind, roomier = (list(islice(lines, len(group))) for group in groups)
+    degrees = [
+        layouts[0] if line[degree] == best[degree] else line
+        for line in parts.rows.get("expert_degrees", [])
+    ]
     sure = uncertainty(run, ask, best, num_gpus, errors)
     return PlanAnswer(
         run,
@@ -187,7 +191,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         next(iter(roomier), None),
         _all_counts(counts, memory, last),
         frozenset(line["num_gpus"] for line in within_limits),
-        _with_best(parts.rows.get("expert_degrees", []), layouts[0]),
+        degrees if len(degrees) > 1 else [],
         [{**line, "option": _option_of_price(line)} for line in parts.rows["costs"]],
         [
             {**line, "option": "--watts" if line["watts_per_gpu"] is None else None}
@@ -234,14 +238,6 @@ def _read_runs(
     layouts = parts.read("layouts_of_counts", queries.layouts_of_counts(run, problems))
     slow = slow_times(run, layouts)
     return [{**line, "slow_training_seconds": slow.get(line["num_gpus"])} for line in counts]
-
-
-def _with_best(degrees: Sequence[Line], best: Line) -> list[Line]:
-    """Return the layout of each degree, `best` for its own; none where there is only one degree."""
-    if len(degrees) < 2:
-        return []
-    name = "expert_parallel"
-    return [best if line[name] == best[name] else line for line in degrees]
 
 
 def _option_of_price(line: Line) -> str | None:

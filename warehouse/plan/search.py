@@ -211,8 +211,9 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     defined = request.defined.as_data()
     digest = content_id(estimator.name, sorted(run.mends), space, *([defined] if defined else []))
     digest %= 16**6
+    shape = f"{problem['num_layers']} layers of {problem['hidden_size']}"
     name = (
-        f"plan {problem['model'] or _shape_in_words(problem)} on {_counts_in_words(counts)} x "
+        f"plan {problem['model'] or shape} on {_counts_in_words(counts)} x "
         f"{problem['accelerator']}{_changed_in_words(run)} {digest:06x}"
     )
     definition: dict[str, Any] = {
@@ -225,10 +226,6 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     }
     mends = (run.mends,)
     return Study(name, estimator.name, mends, (space,), definition, "plan", request.defined)
-
-
-def _shape_in_words(problem: Mapping[str, Scalar]) -> str:
-    return f"{problem['num_layers']} layers of {problem['hidden_size']}"
 
 
 def _changed_in_words(run: TrainingRun) -> str:
