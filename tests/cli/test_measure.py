@@ -304,7 +304,14 @@ def test_a_file_that_is_no_table_of_runs_is_refused(
     assert said in err
 
 
-@pytest.mark.parametrize(("second", "is_warned"), [(1700, True), (1.7, False), (70_000, False)])
+@pytest.mark.parametrize(
+    ("second", "is_warned"),
+    [
+        (1700, True),
+        pytest.param(1.7, False, marks=pytest.mark.long),
+        pytest.param(70_000, False, marks=pytest.mark.long),
+    ],
+)
 def test_steps_that_seem_to_be_milliseconds_are_stored_with_a_warning(
     warehouse: Command,
     measure: Measure,

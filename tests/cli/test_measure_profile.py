@@ -78,6 +78,7 @@ def test_a_run_is_estimated_with_published_constants_and_with_those_of_the_profi
     assert "not in published_accuracy" not in err  # its estimate with published constants counts
 
 
+@pytest.mark.long
 def test_a_run_that_names_its_profile_keeps_it(measured: Any) -> None:
     text = f"{HEAD},profile\na,{RUN},other\nb,{RUN},default\nc,{RUN},\n"
     found, _ = measured(text, "--profile", "mine")
@@ -87,6 +88,7 @@ def test_a_run_that_names_its_profile_keeps_it(measured: Any) -> None:
     assert seconds["default"] < seconds["other"] < seconds["mine"]
 
 
+@pytest.mark.long
 def test_a_run_on_another_system_is_compared_with_the_profile_on_that_system(
     measured: Any,
 ) -> None:

@@ -43,6 +43,7 @@ def test_the_example_is_swept_and_ranked_under_its_own_names(
     assert times["my_H200"] < times["H200 SXM 141GB"]
 
 
+@pytest.mark.long
 def test_the_example_says_how_many_rows_it_would_store(warehouse: Command, database: Path) -> None:
     code, out, _ = warehouse("sweep", "my_cluster", "--dry-run", "--db", database)
     assert code == 0

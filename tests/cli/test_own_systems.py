@@ -206,6 +206,7 @@ def test_views_find_the_product_of_each_system_and_nothing_changed(stored: Path)
     assert prices == []  # a system of a user has no published price
 
 
+@pytest.mark.long
 def test_rows_of_a_system_as_it_was_read_before_are_of_another_problem(
     warehouse: Command, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -424,6 +424,7 @@ def test_where_nothing_was_searched_layouts_are_shown_without_a_rank(
     assert "evaluated alone, without a search: 1 problem" in err
 
 
+@pytest.mark.long
 def test_a_bare_name_finds_the_product_that_it_was_swept_as(
     warehouse: Command, swept: Path, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, 
     assert err.endswith(f"; 2 cells ({rows:,} rows) were stored already\n")
 
 
+@pytest.mark.long
 def test_a_study_of_the_package_is_found_by_its_name(warehouse: Command, database: Path) -> None:
     for spelt in ("gpt3_1T_1d", "GPT3-1t-1D"):
         code, out, _ = warehouse("sweep", spelt, "--dry-run", "--db", database)

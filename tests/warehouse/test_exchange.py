@@ -68,6 +68,7 @@ def new(empty_warehouse: Path, tmp_path: Path) -> Path:
     return copied(empty_warehouse, tmp_path / "new.duckdb")
 
 
+@pytest.mark.long
 def test_an_import_stores_the_same_facts_and_evaluates_the_rest(
     every_kind: Path,
     new: Path,
@@ -214,6 +215,7 @@ def first(tmp_path: Path) -> Path:
     return tmp_path / "facts"
 
 
+@pytest.mark.long
 def test_a_folder_of_the_first_format_is_imported(first: Path, new: Path) -> None:
     done = import_facts(new, first)
     assert done.replayed.lost == {}

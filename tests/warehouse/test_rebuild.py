@@ -92,6 +92,7 @@ def names(database: Path) -> list[str]:
 # ---- every kind of fact ----
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unchecked")
 def test_every_fact_comes_back_to_the_last_bit_where_the_file_is_gone(
     every_kind: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -175,7 +176,13 @@ GONE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("kind", GONE)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[] if kind in ("damaged within", "gone") else pytest.mark.long)
+        for kind in GONE
+    ],
+)
 def test_a_file_that_is_damaged_or_gone_is_made_again(swept: Path, kind: str) -> None:
     before = content(swept)
     GONE[kind](swept)
@@ -533,11 +540,11 @@ def test_the_file_makes_a_damaged_folder_again(stored: Path, place: int) -> None
     ("place", "kept", "code"),
     [
         (0, ["one", "two", "new", "later"], 0),
-        (1, ["one", "two", "new", "later"], 0),
-        (2, ["one", "two", "new", "later"], 0),
-        (3, ["one", "two", "new", "later"], 0),
-        (4, ["one", "two", "new", "later"], 0),
-        (5, ["one", "two", "later"], 4),
+        *(
+            pytest.param(place, ["one", "two", "new", "later"], 0, marks=pytest.mark.long)
+            for place in (1, 2)
+        ),
+        pytest.param(5, ["one", "two", "later"], 4, marks=pytest.mark.long),
         (7, ["one", "two", "new"], 4),
     ],
 )

@@ -128,13 +128,7 @@ class Mending:
     mend: Mend = None
 
     def mends(self, estimator: Estimator) -> Mends:
-        """Return the mends of one variant; by default all.
-
-        Raises
-        ------
-        UsageError
-            If both options are given, or one names no single variant.
-        """
+        """Return the mends of one variant; by default all."""
         from warehouse.studies.variants import mends_of_options
 
         return mends_of_options(estimator, self.variant, self.mend)

@@ -53,13 +53,7 @@ def sql(
 
 
 def query_text(query: str) -> str:
-    """Return the query that an argument gives; - is the one on stdin.
-
-    Raises
-    ------
-    InputError
-        If it is not UTF-8, or has control characters.
-    """
+    """Return the query that an argument gives; - is the one on stdin."""
     from warehouse.errors import InputError
     from warehouse.limits import LINE_MARKS, control_character
 
