@@ -21,8 +21,8 @@ from estimators.training_step.estimator import RELATION, TRAINING_STEP
 from estimators.training_step.step import TIMES
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
-from warehouse.measure.kinds import DEVICE, OF_KIND
 from warehouse.measure.read import KIND
+from warehouse.plan.evaluated_steps import DEVICE, OF_KIND
 
 GIB = 2.0**30
 SECONDS, MEMORY = "measured_step_seconds", "measured_memory_gib"

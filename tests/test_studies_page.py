@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from docs.build.console import blocks, commands, write_files
 from tests.shared import call, printed
 
@@ -20,6 +22,7 @@ def without_figures(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_the_first_study_runs_and_its_rows_are_those_of_the_page(tmp_path: Path) -> None:
     write_files(PAGE, tmp_path)
     found = [command for block in blocks(PAGE, "console") for command in commands(block)]

@@ -19,20 +19,10 @@ from warehouse.limits import Number
 
 @dataclass(frozen=True)
 class Option:
-    """An option of commands.
+    """An option of commands, written as `name` or one of `more_names`; `text` is its help.
 
-    Attributes
-    ----------
-    name, more_names
-        How it is written, such as ``--num-gpus``.
-    text
-        Its help, a sentence.
-    show_default
-        The default in words; True: its value.
-    envvar
-        The environment variable that gives it as well.
-    parser
-        Reads a number, and has its limits; None: the option holds no number.
+    `show_default` is the default in words, or True for its value. `parser` reads a number, and has
+    its limits; an option that holds no number has none.
     """
 
     name: str
@@ -70,10 +60,7 @@ def text_option(name: str, metavar: str, text: str, *, show_default: bool | str 
 def reader_of(annotation: Any, name: str) -> Callable[[Any], Any]:
     """Return the function that reads values of this annotation; it raises ValueError if it cannot.
 
-    Parameters
-    ----------
-    name
-        The option or argument, as errors name it.
+    Errors of numbers call the option or argument `name`.
     """
     is_marked = get_origin(annotation) is Annotated
     kind, *marks = get_args(annotation) if is_marked else (annotation,)
@@ -81,7 +68,9 @@ def reader_of(annotation: Any, name: str) -> Callable[[Any], Any]:
         kind = next(member for member in get_args(kind) if member is not NoneType)
     if get_origin(kind) is list:
         read = reader_of(Annotated[get_args(kind)[0], *marks], name)
-        return lambda values: [read(value) for value in _several(values)]
+        return lambda values: [
+            read(value) for value in (values if isinstance(values, list | tuple) else (values,))
+        ]
     for mark in marks:
         if isinstance(number := getattr(mark, "parser", None), Number):
             return number.named(name)
@@ -89,10 +78,6 @@ def reader_of(annotation: Any, name: str) -> Callable[[Any], Any]:
         return _flag
     is_choice = isinstance(kind, type) and issubclass(kind, Enum)
     return (lambda value: kind(value.lower())) if is_choice else kind
-
-
-def _several(values: Any) -> list[Any] | tuple[Any, ...]:
-    return values if isinstance(values, list | tuple) else (values,)
 
 
 def _flag(value: Any) -> bool:
@@ -282,9 +267,7 @@ class CostOptions(PowerTerms, RunFilters):
     @property
     def filters(self) -> dict[str, str]:
         """Return the names that a run must have."""
-        values = {
-            name: getattr(self, name) for name in ("estimator", "variant", "model", "accelerator")
-        }
+        values = {name: getattr(self, name) for name in RUN_NAMES}
         if self.variant == "all":
             del values["variant"]
         return {name: value for name, value in values.items() if value is not None}
@@ -299,10 +282,7 @@ class CostOptions(PowerTerms, RunFilters):
 class PlanOptions:
     """The question of `plan` and `report`.
 
-    Attributes
-    ----------
-    pairs
-        Texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
+    `pairs` are texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
     """
 
     tokens: Annotated[

@@ -205,7 +205,9 @@ def test_configurations_that_may_not_be_read_exit_3(
     configs = tmp_path / "in.csv"
     configs.write_text("model\ngpt3\n")
     nothing_readable()
-    code, out, err = warehouse("evaluate", "roofline", configs, "--out", tmp_path / "out.csv")
+    code, out, err = warehouse(
+        "evaluate", "--estimator", "roofline", configs, "--out", tmp_path / "out.csv"
+    )
     assert (code, out) == (3, "")
     assert err.startswith(f"error: {configs}: cannot be read: Permission denied")
 
@@ -277,7 +279,7 @@ def test_files_of_one_name_in_two_directories_are_two_studies(
         Path(name).mkdir()
         Path(name, "c.csv").write_text(row.format(batch))
         arguments = (f"{name}/c.csv", "--out", "out.csv", "--into-db", "--db", database)
-        assert warehouse("evaluate", "roofline", *arguments)[0] == 0
+        assert warehouse("evaluate", "--estimator", "roofline", *arguments)[0] == 0
     with duckdb.connect(str(database), read_only=True) as connection:
         studies = connection.execute("select study, num_cells from study order by 1").fetchall()
     assert studies == [("evaluate a/c.csv corrected", 1), ("evaluate b/c.csv corrected", 1)]

@@ -30,7 +30,11 @@ LAYOUT = ("model=gpt3_1.3B", "num_gpus=8", "tensor_parallel=2", "global_batch_si
 # every command finds a name by the same table, so that one command has every name
 @pytest.mark.parametrize(
     ("command", "name"),
-    [("explain", "A100"), ("why", "A100"), *(("show training_step", name) for name in PRODUCTS)],
+    [
+        ("explain", "A100"),
+        ("why", "A100"),
+        *(("show --estimator training_step", name) for name in PRODUCTS),
+    ],
 )
 def test_explain_why_and_show_evaluate_the_product(
     warehouse: Command, command: str, name: str
@@ -62,7 +66,7 @@ def test_rows_of_a_file_are_of_products(warehouse: Command, tmp_path: Path) -> N
     file.write_text(
         "model,accelerator,num_gpus,global_batch_size\n" + "".join(map(row.format, spelt))
     )
-    code, _, err = warehouse("evaluate", "training_step", file, "--out", out)
+    code, _, err = warehouse("evaluate", "--estimator", "training_step", file, "--out", out)
     assert code == 0, err
     seconds = pl.read_csv(out)["step_seconds"].to_list()
     assert seconds[:4] == seconds[4:]
@@ -87,7 +91,9 @@ def test_a_study_of_bare_names_is_one_of_products(
 def test_to_roofline_a_bare_name_is_the_system_of_its_source(warehouse: Command) -> None:
     # arXiv 2410.00273, table A3: the A100 has 1555 GB/s
     pairs = ("model=gpt3", "accelerator=A100", "nvlink_size=8", "num_gpus=8")
-    code, out, err = warehouse("show", "roofline", *pairs, "global_batch_size=64", "--json")
+    code, out, err = warehouse(
+        "show", "--estimator", "roofline", *pairs, "global_batch_size=64", "--json"
+    )
     assert code == 0, err
     shown = json.loads(out)["inputs"]
     assert (shown["accelerator"], shown["hbm_bytes_per_second"]) == ("A100", 1555e9)

@@ -36,27 +36,34 @@ READING = {
 """Commands that have nothing to write where the tiny study is stored."""
 
 
+def age(database: Path) -> None:
+    """Let the snapshot of a database be one of two minutes ago; each snapshot is named once."""
+    os.utime(snapshot_path(database), (time.time() - 130,) * 2)
+
+
 @pytest.fixture
 def beside(tiny_database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A database that another process writes to since two minutes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.toml").write_text(TINY_STUDY, encoding="utf-8")
     with held_and_published(tiny_database) as pid:
-        os.utime(snapshot_path(tiny_database), (time.time() - 130,) * 2)
+        age(tiny_database)
         monkeypatch.setenv("HOLDER", str(pid))
         yield tiny_database
 
 
-@pytest.mark.parametrize("name", READING)
 def test_a_command_that_only_reads_answers_from_the_snapshot(
-    warehouse: Command, beside: Path, name: str
+    warehouse: Command, beside: Path, subtests: pytest.Subtests
 ) -> None:
-    code, _, err = warehouse(*READING[name], "--wait", 0, "--db", beside)
-    assert code == 0, err
-    [line] = re.findall("^(.*) writes to it; these are its rows of 2 minutes ago$", err, re.M)
-    assert line.startswith(f"{beside}: `python")
-    assert line.endswith(f"(process {os.environ['HOLDER']})")
-    assert "no sweep is running" not in err
+    for name, command in READING.items():
+        age(beside)
+        with subtests.test(name):
+            code, _, err = warehouse(*command, "--wait", 0, "--db", beside)
+            assert code == 0, err
+            [line] = re.findall("^(.*) writes to it; these are its rows of 2 min.* ago$", err, re.M)
+            assert line.startswith(f"{beside}: `python")
+            assert line.endswith(f"(process {os.environ['HOLDER']})")
+            assert "no sweep is running" not in err
 
 
 def test_a_command_that_has_to_write_waits(warehouse: Command, beside: Path) -> None:

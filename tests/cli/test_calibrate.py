@@ -309,8 +309,8 @@ def test_a_profile_for_an_estimator_without_constants_is_refused(
     configs.write_text("model,num_gpus\ngpt3,64\n")
     arguments: dict[str, list[object]] = {
         "sweep": [tiny],
-        "evaluate": ["roofline", configs, "--out", tmp_path / "out.csv"],
-        "show": ["roofline", "model=gpt3"],
+        "evaluate": ["--estimator", "roofline", configs, "--out", tmp_path / "out.csv"],
+        "show": ["--estimator", "roofline", "model=gpt3"],
     }
     code, out, err = warehouse(
         command, *arguments[command], "--profile", "tuned", "--db", calibrated
@@ -332,7 +332,9 @@ def test_a_plan_with_a_profile_says_that_its_accuracy_is_without_it(
 
 
 def shown(warehouse: Command, *arguments: object) -> Any:
-    code, out, err = warehouse("show", "training_step", *CONFIGURATION, *arguments, "--json")
+    code, out, err = warehouse(
+        "show", "--estimator", "training_step", *CONFIGURATION, *arguments, "--json"
+    )
     assert code == 0, err
     return json.loads(out)
 
@@ -366,7 +368,16 @@ def test_evaluate_takes_a_profile_where_a_row_names_none(
         writer = csv.writer(file)
         writer.writerow([*names, "profile"])
         writer.writerows([*values, profile] for profile in ("", "default", "tuned"))
-    arguments = ("evaluate", "training_step", configs, "--out", out, "--db", calibrated)
+    arguments = (
+        "evaluate",
+        "--estimator",
+        "training_step",
+        configs,
+        "--out",
+        out,
+        "--db",
+        calibrated,
+    )
 
     def seconds(*more: object) -> list[float]:
         code, _, err = warehouse(*arguments, *more)
@@ -397,7 +408,7 @@ def test_stored_rows_of_a_profile_are_evaluated_to_themselves(
     stored, again = tmp_path / "stored.csv", tmp_path / "again.csv"
     stored.write_text(out)
     code, _, err = warehouse(
-        "evaluate", "training_step", stored, "--out", again, "--db", calibrated
+        "evaluate", "--estimator", "training_step", stored, "--out", again, "--db", calibrated
     )
     assert code == 0, err
     with stored.open(newline="") as one, again.open(newline="") as other:

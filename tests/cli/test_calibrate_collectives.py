@@ -101,7 +101,14 @@ def test_a_profile_of_collectives_slows_a_step_by_their_time(
     given = ("--kernels", timings, "--accelerator", "H100", "--name", "ours", "--db", database)
     assert warehouse("calibrate", *given)[0] == 0
     step = (
-        *("show", "training_step", "model=llama3_8B", f"accelerator={H100}", "num_gpus=8"),
+        *(
+            "show",
+            "--estimator",
+            "training_step",
+            "model=llama3_8B",
+            f"accelerator={H100}",
+            "num_gpus=8",
+        ),
         *("tensor_parallel=8", "global_batch_size=8", "uses_sequence_parallel=true"),
         *("splits_tensor_exchanges=false", "tensor_overlap_fraction=0", "--db", database),
         *("communication_sm_fraction=0", "overlap_slowdown=1"),

@@ -182,7 +182,7 @@ def test_a_profile_of_kernels_is_taken_by_every_command(
     shown = {}
     for profile in ("default", "ours"):
         wanted = (*CONFIGURATION, f"profile={profile}", "--db", database, "--json")
-        code, out, err = warehouse("show", "training_step", *wanted)
+        code, out, err = warehouse("show", "--estimator", "training_step", *wanted)
         assert code == 0, err
         shown[profile] = json.loads(out)
     plain, ours = shown["default"], shown["ours"]
@@ -210,7 +210,7 @@ def test_a_profile_of_kernels_is_taken_by_every_command(
     layout = [f"{name}={str(best[name]).lower()}" for name in relation.keys]
     pairs = ("model=llama3_8B", f"accelerator={H100}", "global_batch_size=8", *layout)
     code, out, err = warehouse(
-        "show", "training_step", *pairs, "activation_recompute=full", "--json"
+        "show", "--estimator", "training_step", *pairs, "activation_recompute=full", "--json"
     )
     assert code == 0, err
     assert best["step_seconds"] > 1.05 * json.loads(out)["results"]["step_seconds"]
@@ -222,7 +222,9 @@ def test_a_profile_of_kernels_says_nothing_of_another_accelerator(
     given = ("--kernels", timings, "--accelerator", H100, "--name", "ours", "--db", database)
     assert warehouse("calibrate", *given)[0] == 0
     other = ("model=llama3_8B", "accelerator=B200", "num_gpus=8", "tensor_parallel=8")
-    code, _, err = warehouse("show", "training_step", *other, "--profile", "ours", "--db", database)
+    code, _, err = warehouse(
+        "show", "--estimator", "training_step", *other, "--profile", "ours", "--db", database
+    )
     assert code == 3
     assert "has no constant for B200 SXM 180GB" in err
 

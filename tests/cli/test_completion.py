@@ -42,7 +42,7 @@ def test_every_command_is_completed(program: Program) -> None:
         ("rank --variant cor", "corrected"),
         ("plan --framework mega", "megatron_core"),
         ("sweep gpt3_1T_1", "gpt3_1T_1d"),
-        ("show roof", "roofline"),
+        ("show --estimator roof", "roofline"),
         ("schema configuration_r", "configuration_rank"),
         ("rank --format js", "json"),
         ("rank --nvl", "--nvlink-size"),
@@ -62,7 +62,9 @@ def test_values_and_options_are_completed(
 
 
 def test_a_name_that_is_completed_is_known_to_the_command(program: Program) -> None:
-    done = program("show", "training_step", "model=llama3_8B", "accelerator=H100_SXM_80GB")
+    done = program(
+        "show", "--estimator", "training_step", "model=llama3_8B", "accelerator=H100_SXM_80GB"
+    )
     assert "`accelerator` table" not in done.stderr
     assert "`num_gpus`" in done.stderr or done.returncode == 0
 

@@ -29,7 +29,7 @@ def evaluate(
 
     def evaluate(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = run(["evaluate", *map(str, arguments)])
+        code = run(["evaluate", "--estimator", *map(str, arguments)])
         return code, *capsys.readouterr()
 
     return evaluate
@@ -408,3 +408,30 @@ def test_stored_rows_have_the_ranges_of_the_defaults_that_they_hold(evaluate: Co
     first, again = pl.read_csv("out.csv"), pl.read_parquet("again.parquet")
     for name in ("low_step_seconds", "high_step_seconds"):
         assert sorted(again[name]) == pytest.approx(sorted(first[name]))
+
+
+def test_the_first_argument_still_names_the_estimator_and_says_so(
+    evaluate: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate("roofline", CONFIGS, "--out", "new.csv")[0] == 0
+    assert run(["evaluate", "roofline", str(CONFIGS), "--out", "old.csv"]) == 0
+    assert capsys.readouterr().err.startswith("deprecated: use --estimator\n")
+    assert Path("old.csv").read_bytes() == Path("new.csv").read_bytes()
+    twice = ["evaluate", "roofline", str(CONFIGS), "--estimator", "cluster", "--out", "twice.csv"]
+    assert run(twice) == 2
+    assert "the estimator is given twice: roofline, cluster" in capsys.readouterr().err
+    own = ["evaluate", "roofline", str(CONFIGS), "--out", str(CONFIGS)]
+    assert run(own) == 3
+    assert "is the input file; it would be overwritten" in capsys.readouterr().err
+
+
+def test_the_usual_estimator_is_that_of_measure(
+    evaluate: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("in.csv").write_text("model,accelerator,num_gpus\nllama3_8B,H100,8\n")
+    assert evaluate("training_step", "in.csv", "--out", "named.csv")[0] == 0
+    assert run(["evaluate", "in.csv", "--out", "usual.csv"]) == 0
+    assert Path("usual.csv").read_bytes() == Path("named.csv").read_bytes()
+    capsys.readouterr()
+    assert run(["evaluate", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: warehouse evaluate [OPTIONS] {CONFIGS}\n")

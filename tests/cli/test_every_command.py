@@ -91,7 +91,9 @@ def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
 
 
 @pytest.mark.parametrize("entry", commands.COMMANDS, ids=lambda entry: entry.name)
-def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(entry: commands.Entry) -> None:
+def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(
+    entry: commands.Listing,
+) -> None:
     assert entry.function().__name__.rstrip("_") == entry.name
     paragraph = inspect.getdoc(COMMANDS[entry.name]) or ""
     assert " ".join(paragraph.partition("\n\n")[0].split()) == entry.summary()
@@ -228,7 +230,14 @@ def test_an_option_given_twice_names_all_values_and_a_way_out(warehouse: Command
 
 def test_flags_and_equal_values_may_be_repeated(warehouse: Command) -> None:
     code, out, _ = warehouse(
-        *("show", "pipeline", "chip=A100_40GB", "num_layers=120", "hidden_size=12288"),
+        *(
+            "show",
+            "--estimator",
+            "pipeline",
+            "chip=A100_40GB",
+            "num_layers=120",
+            "hidden_size=12288",
+        ),
         *("data_parallel=8", "--json", "--json", "--format", "json", "--format=json"),
     )
     assert code == 0
@@ -298,6 +307,8 @@ def test_a_sweep_prints_rows_with_a_dry_run_alone(
 @pytest.mark.parametrize("spelt", ["12_288", "12,288", "12.288k", "12288"])
 def test_a_pair_takes_numbers_as_an_option_does(warehouse: Command, spelt: str) -> None:
     pairs = ("chip=A100_40GB", "Num-Layers=120", "data_parallel=8")
-    code, out, _ = warehouse("show", "pipeline", *pairs, f"hidden_size={spelt}", "--json")
+    code, out, _ = warehouse(
+        "show", "--estimator", "pipeline", *pairs, f"hidden_size={spelt}", "--json"
+    )
     assert code == 0
     assert json.loads(out)["inputs"]["hidden_size"] == 12288

@@ -26,7 +26,7 @@ NOT_TEXT = "\udcff"
     "arguments",
     [
         ("why", f"model={NOT_TEXT}"),
-        ("show", "roofline", f"{NOT_TEXT}=gpt3"),
+        ("show", "--estimator", "roofline", f"{NOT_TEXT}=gpt3"),
         ("plan", "--model", NOT_TEXT, "--tokens", "1e12", "--gpus", "8"),
         ("export", "select 1", "--out", f"{NOT_TEXT}.csv"),
         ("sql", "select 1", "--db", f"{NOT_TEXT}.duckdb"),
@@ -139,7 +139,10 @@ def test_python_refuses_names_of_files_with_a_zero_byte(empty_warehouse: Path) -
         *("sweep LONG", "drop LONG", "profiles --drop LONG", "init --db LONG", "status --db LONG"),
         *("backup LONG", "export model --out LONG.csv", "export --facts LONG", "import LONG"),
         *("collect LONG", "measure LONG.csv --name mine", "calibrate LONG.csv --name mine"),
-        *("sql VALUES(1) --out LONG.csv", "evaluate roofline LONG.parquet --out out.csv"),
+        *(
+            "sql VALUES(1) --out LONG.csv",
+            "evaluate --estimator roofline LONG.parquet --out out.csv",
+        ),
         "explain --profile LONG model=gpt3_1.3B accelerator=H100 num_gpus=8",
     ],
 )
@@ -206,7 +209,9 @@ def test_an_empty_file_with_a_wrong_type_is_refused(
 ) -> None:
     configs = tmp_path / "configs.parquet"
     pl.DataFrame([pl.Series("model", [], dtype=kind)]).write_parquet(configs)
-    code, out, err = warehouse("evaluate", "roofline", configs, "--out", tmp_path / "out.csv")
+    code, out, err = warehouse(
+        "evaluate", "--estimator", "roofline", configs, "--out", tmp_path / "out.csv"
+    )
     assert (code, out) == (3, "")
     assert err.startswith(f"error: {configs}: `model` (none) is a column of type {kind}; it must")
     assert not (tmp_path / "out.csv").exists()

@@ -139,7 +139,9 @@ def test_an_error_becomes_its_message_and_exit_code(
 
 
 def test_an_estimators_refusal_exits_3(warehouse: Command, tmp_path: Path) -> None:
-    code, out, err = warehouse("evaluate", "nonsense", tmp_path / "a.csv", "--out", "b.csv")
+    code, out, err = warehouse(
+        "evaluate", "--estimator", "nonsense", tmp_path / "a.csv", "--out", "b.csv"
+    )
     assert (code, out) == (3, "")
     assert {"roofline", "training_step"} <= set(ESTIMATORS)
     known = ", ".join(ESTIMATORS)

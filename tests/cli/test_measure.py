@@ -98,7 +98,9 @@ def test_runs_are_compared_with_the_estimate_of_exactly_their_layout(
     first, second, _ = found
     # of `show`, asked by itself
     pairs = ("model=gpt3_1.3B", "accelerator=H100", "num_gpus=8", "tensor_parallel=2")
-    out = warehouse("show", "training_step", *pairs, "global_batch_size=64", "--json")[1]
+    out = warehouse(
+        "show", "--estimator", "training_step", *pairs, "global_batch_size=64", "--json"
+    )[1]
     alone = json.loads(out)
     alone = alone.get("results", alone)
     assert first["step_seconds"] == pytest.approx(alone["step_seconds"])
@@ -201,6 +203,7 @@ def test_the_report_says_how_far_the_estimates_are(ours: tuple[Path, str, str]) 
     assert "time error %" in out
 
 
+@pytest.mark.long
 def test_a_run_that_does_not_fit_by_its_estimate_is_named(
     warehouse: Command, measure: Measure, runs: Callable[..., Path]
 ) -> None:
@@ -302,7 +305,14 @@ def test_a_file_that_is_no_table_of_runs_is_refused(
     assert said in err
 
 
-@pytest.mark.parametrize(("second", "is_warned"), [(1700, True), (1.7, False), (70_000, False)])
+@pytest.mark.parametrize(
+    ("second", "is_warned"),
+    [
+        (1700, True),
+        pytest.param(1.7, False, marks=pytest.mark.long),
+        pytest.param(70_000, False, marks=pytest.mark.long),
+    ],
+)
 def test_steps_that_seem_to_be_milliseconds_are_stored_with_a_warning(
     warehouse: Command,
     measure: Measure,
@@ -357,7 +367,7 @@ def test_any_estimator_of_a_step_completes_and_estimates_runs(
 ) -> None:
     [line] = measure(runs(BARE), "--estimator", estimator)
     pairs = ("model=gpt3_1.3B", "accelerator=H100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
-    alone = json.loads(warehouse("show", estimator, *pairs, "--json")[1])["results"]
+    alone = json.loads(warehouse("show", "--estimator", estimator, *pairs, "--json")[1])["results"]
     assert line["estimator"] == estimator
     assert line["step_seconds"] == pytest.approx(alone["step_seconds"], rel=1e-12)
     assert line["time_relative_error"] == pytest.approx(alone["step_seconds"] / 0.5 - 1)

@@ -59,9 +59,18 @@ def test_a_run_is_estimated_with_published_constants_and_with_those_of_the_profi
     assert [one["profile"] for one in both] == ["default", "mine"]
     assert both[0]["step_seconds"] == plain["step_seconds"]
     asked = ("model=gpt3_1.3B", "accelerator=A100 SXM 80GB", "num_gpus=8", "global_batch_size=64")
-    out = warehouse(*("show", "training_step", *asked, "profile=mine", "--json", "--db", database))[
-        1
-    ]
+    out = warehouse(
+        *(
+            "show",
+            "--estimator",
+            "training_step",
+            *asked,
+            "profile=mine",
+            "--json",
+            "--db",
+            database,
+        )
+    )[1]
     shown = json.loads(out)
     assert both[1]["step_seconds"] == pytest.approx(shown.get("results", shown)["step_seconds"])
     assert both[1]["step_seconds"] > 1.05 * plain["step_seconds"]
@@ -69,6 +78,7 @@ def test_a_run_is_estimated_with_published_constants_and_with_those_of_the_profi
     assert "not in published_accuracy" not in err  # its estimate with published constants counts
 
 
+@pytest.mark.long
 def test_a_run_that_names_its_profile_keeps_it(measured: Any) -> None:
     text = f"{HEAD},profile\na,{RUN},other\nb,{RUN},default\nc,{RUN},\n"
     found, _ = measured(text, "--profile", "mine")
@@ -78,6 +88,7 @@ def test_a_run_that_names_its_profile_keeps_it(measured: Any) -> None:
     assert seconds["default"] < seconds["other"] < seconds["mine"]
 
 
+@pytest.mark.long
 def test_a_run_on_another_system_is_compared_with_the_profile_on_that_system(
     measured: Any,
 ) -> None:

@@ -35,7 +35,7 @@ def estimated() -> dict[str, float]:
     for run, degree in LAYOUTS.items():
         problem = (f"model={MODEL}", "accelerator=H100", f"num_gpus={GPUS}")
         pairs = (*problem, f"tensor_parallel={degree}", f"global_batch_size={BATCH}")
-        shown = document("show", "training_step", *pairs)
+        shown = document("show", "--estimator", "training_step", *pairs)
         found[run] = shown.get("results", shown)["step_seconds"]
     return found
 

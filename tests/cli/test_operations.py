@@ -77,7 +77,16 @@ def test_figures_are_those_of_evaluate(
         "pipeline_parallel\ngpt3,H200,8,64,64,8,2\n"
     )
     out = tmp_path / "out.csv"
-    arguments = ("evaluate", "roofline", configs, "--out", out, "--variant", "published")
+    arguments = (
+        "evaluate",
+        "--estimator",
+        "roofline",
+        configs,
+        "--out",
+        out,
+        "--variant",
+        "published",
+    )
     assert warehouse(*arguments)[0] == 0
     [whole] = csv.DictReader(io.StringIO(out.read_text()))
     assert rows[0]["step_seconds"] == float(whole["step_seconds"])
@@ -244,8 +253,7 @@ def test_chosen_errata_are_mended(operations: Callable[..., tuple[int, Any, str]
         (("--best", "--config", "x.csv"), "`--config` and `--best` exclude each other"),
         (("--config", "x.csv", "--model", "gpt3"), "`--model` and `--config` exclude each other"),
         ((*ONE, "--row", 2), "`--row` needs `--config`"),
-        ((*ONE, "--set", "seq_len"), "is not KEY=VALUE"),
-        ((*ONE, "seq_len=1", "--set", "seq_len=2"), "`seq_len` 2 is given twice"),
+        ((*ONE, "--set", "seq_len"), "`seq_len` is not of the form key=value"),
         ((*ONE, "--mend", "R1", "--variant", "published"), "`--variant` exclude each other"),
         ((*ONE, "--mend", "R99"), "`--mend` R99 is not a mend of roofline"),
     ],
@@ -266,7 +274,9 @@ def test_wrong_usage_exits_2(
         (("--model", "gpt3", "--num-gpus", 8), "`matrix_flops_per_second` is missing"),
         ((*ONE, "--data-parallel", 2), "`num_gpus` 64 is not the product of the degrees"),
         ((*ONE, "--attention", "summa"), "is not modelled in strategy tensor_1d"),
-        ((*ONE, "--set", "layers=3"), "`layers` is not a column of a configuration"),
+        ((*ONE, "seq_len=1", "--set", "seq_len=2"), '`seq_len` "2" is given twice'),
+        ((*ONE, "num-gpus=8"), '`num_gpus` "8" is given twice'),
+        ((*ONE, "--set", "layers=3"), '`layers` "3" is not an input of roofline'),
         ((*ONE, "--set", "seq_len=long"), "`seq_len`"),
         (("--config", "none.csv"), "there is no such file"),
         (("--config", "none.txt"), "is of no known format"),

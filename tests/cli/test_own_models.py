@@ -43,6 +43,7 @@ def test_the_example_is_swept_and_ranked_under_its_own_names(
     assert times["my_H200"] < times["H200 SXM 141GB"]
 
 
+@pytest.mark.long
 def test_the_example_says_how_many_rows_it_would_store(warehouse: Command, database: Path) -> None:
     code, out, _ = warehouse("sweep", "my_cluster", "--dry-run", "--db", database)
     assert code == 0
@@ -55,7 +56,7 @@ def test_evaluate_takes_the_definitions_of_a_file(
     warehouse: Command, configs: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.csv"
-    arguments = ("evaluate", "roofline", configs, "--out", out)
+    arguments = ("evaluate", "--estimator", "roofline", configs, "--out", out)
     code, _, err = warehouse(*arguments)
     assert code == 3
     assert '"my_39B" is not in the `model` table' in err
@@ -72,7 +73,15 @@ def test_evaluate_takes_the_definitions_of_a_file(
 def test_rows_of_own_models_are_stored_with_their_problem(
     warehouse: Command, configs: Path, tmp_path: Path, database: Path
 ) -> None:
-    arguments = ("evaluate", "roofline", configs, "--out", tmp_path / "out.csv", "--into-db")
+    arguments = (
+        "evaluate",
+        "--estimator",
+        "roofline",
+        configs,
+        "--out",
+        tmp_path / "out.csv",
+        "--into-db",
+    )
     assert warehouse(*arguments, "--catalog", EXAMPLE, "--db", database)[0] == 0
     query = "select model, accelerator, ffn_hidden_size, network_bytes_per_second from problem"
     out = warehouse("sql", query, "--format", "csv", "--db", database)[1]
@@ -85,7 +94,16 @@ def test_a_catalog_that_takes_a_known_name_is_refused_by_its_file(
     catalog = tmp_path / "mine.toml"
     catalog.write_text('[models.gpt3]\nbased_on = "gpt3_1T"\n')
     code, _, err = warehouse(
-        *("evaluate", "roofline", configs, "--out", tmp_path / "out.csv", "--catalog", catalog)
+        *(
+            "evaluate",
+            "--estimator",
+            "roofline",
+            configs,
+            "--out",
+            tmp_path / "out.csv",
+            "--catalog",
+            catalog,
+        )
     )
     assert code == 3
     assert f'{catalog}: `models` "gpt3" is in the `model` table already' in err

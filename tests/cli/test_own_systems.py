@@ -125,6 +125,7 @@ def test_the_newest_study_says_what_a_name_means(
     assert times[1] < times[0]
 
 
+@pytest.mark.long
 def test_a_system_assumes_what_the_product_does_that_it_is_based_on(
     warehouse: Command, empty_warehouse: Path, tmp_path: Path
 ) -> None:
@@ -140,7 +141,7 @@ def test_a_system_assumes_what_the_product_does_that_it_is_based_on(
     )
     options = ("--catalog", catalog, "--into-db", "--no-interval", "--db", path)
     code, _, err = warehouse(
-        "evaluate", "training_step", rows, "--out", tmp_path / "out.csv", *options
+        "evaluate", "--estimator", "training_step", rows, "--out", tmp_path / "out.csv", *options
     )
     assert code == 0, err
     with duckdb.connect(str(path), read_only=True) as connection:
@@ -171,7 +172,9 @@ def stored(warehouse: Command, empty_warehouse: Path, tmp_path: Path) -> Path:
     rows.write_text("\n".join([head, *lines]))
     out = tmp_path / "out.csv"
     options = ("--catalog", systems, "--into-db", "--no-interval", "--db", path)
-    code, _, err = warehouse("evaluate", "training_step", rows, "--out", out, *options)
+    code, _, err = warehouse(
+        "evaluate", "--estimator", "training_step", rows, "--out", out, *options
+    )
     assert code == 0, err
     return path
 
@@ -204,6 +207,7 @@ def test_views_find_the_product_of_each_system_and_nothing_changed(stored: Path)
     assert prices == []  # a system of a user has no published price
 
 
+@pytest.mark.long
 def test_rows_of_a_system_as_it_was_read_before_are_of_another_problem(
     warehouse: Command, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,7 +261,14 @@ def measured(shared: Shared, planned: tuple[Path, dict[str, Any]]) -> Path:
 
     def make(place: Path) -> None:
         for degree, (slower, larger) in shares.items():
-            _, out, _ = call("show", "training_step", *pairs, f"tensor_parallel={degree}", "--json")
+            _, out, _ = call(
+                "show",
+                "--estimator",
+                "training_step",
+                *pairs,
+                f"tensor_parallel={degree}",
+                "--json",
+            )
             found = json.loads(out)["results"]
             memory = "" if larger is None else repr(found["memory_bytes"] / larger)
             step = repr(found["step_seconds"] / slower)

@@ -18,9 +18,9 @@ def test_an_unknown_column_is_refused_with_the_names_of_all_tables(
     warehouse: Command, planned: tuple[Path, dict[str, Any], str]
 ) -> None:
     asked = ("plan", *QUESTION, "--gpus", 8, "--db", planned[0])
-    code, out, err = warehouse(*asked, "--columns", "rank,foo")
+    code, out, err = warehouse(*asked, "--columns", "rank,setting")
     assert (code, out) == (2, "")
-    assert "`--columns` foo: the result has no such column" in err
+    assert "`--columns` setting: the result has no such column" in err
     assert "use rank, " in err
     assert "planned_gpu_hours" in err or "power_note" in err
     # a table that CSV does not have has no columns there
@@ -28,7 +28,18 @@ def test_an_unknown_column_is_refused_with_the_names_of_all_tables(
     assert warehouse(*asked, "--columns", "MW", "--format", "csv")[0] == 2
 
 
-@pytest.mark.parametrize("columns", ["rank", "foo"])
+@pytest.mark.parametrize("form", ["table", "csv", "json", "markdown"])
+def test_a_name_that_no_result_has_is_refused_before_anything_is_evaluated(
+    warehouse: Command, database: Path, form: str
+) -> None:
+    asked = ("plan", *QUESTION, "--gpus", 8, "--format", form, "--db", database)
+    code, out, err = warehouse(*asked, "--columns", "rank,foo")
+    assert (code, out) == (2, "")
+    assert "`--columns` foo: no result has such a column" in err
+    assert not database.exists()
+
+
+@pytest.mark.parametrize("columns", ["rank", "setting"])
 def test_json_has_no_columns_to_choose_and_says_so_before_anything_is_evaluated(
     warehouse: Command, database: Path, columns: str
 ) -> None:

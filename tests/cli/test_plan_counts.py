@@ -14,7 +14,7 @@ import pytest
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION
 from tests.shared import Command
 from warehouse.errors import InputError
-from warehouse.plan.compare import CountComparison, best_counts, better_batch, no_faster_counts
+from warehouse.plan.compare import best_counts, better_batch, no_faster_counts
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
 from warehouse.plan.search import has_many_layouts
@@ -157,7 +157,7 @@ def test_the_batch_to_try_is_that_of_a_count_that_might_be_the_best(
 def test_where_no_count_is_within_the_limits_the_hint_names_the_batch() -> None:
     lines = SLOW_BETWEEN[:-1]
     with pytest.raises(InputError) as caught:
-        best_counts(run_within(512, days=60), CountComparison(lines, GpuRates(3.0)))
+        best_counts(run_within(512, days=60), lines, GpuRates(3.0))
     assert "or try --batch 640; tried 256, 512, 640, 768, 896 GPUs at a batch" in caught.value.hint
 
 
@@ -176,7 +176,7 @@ def test_where_the_largest_count_is_too_slow_the_hint_names_the_option(
     run = run_within(512, days=days)
     run = replace(run, request=replace(run.request, max_gpus=max_gpus))
     with pytest.raises(InputError) as caught:
-        best_counts(run, CountComparison(SLOW_BETWEEN, GpuRates(3.0)))
+        best_counts(run, SLOW_BETWEEN, GpuRates(3.0))
     assert (f"raise a limit or --max-gpus {max_gpus:,}, or ask" in caught.value.hint) == is_named
 
 
@@ -184,7 +184,7 @@ def test_where_days_are_kept_the_hint_names_no_larger_count() -> None:
     run = run_within(512, days=60, budget_usd=1.0)
     run = replace(run, request=replace(run.request, max_gpus=1024))
     with pytest.raises(InputError) as caught:
-        best_counts(run, CountComparison(SLOW_BETWEEN, GpuRates(3.0)))
+        best_counts(run, SLOW_BETWEEN, GpuRates(3.0))
     assert caught.value.hint.startswith("raise a limit, or ask for fewer --tokens")
 
 

@@ -88,6 +88,7 @@ def test_the_toy_estimator_is_planned_within_limits(warehouse: Command, tmp_path
     assert {line["num_gpus"] for line in found["counts"]} >= {4, 8, 16}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("toy")
 def test_without_a_default_a_batch_must_be_given(
     warehouse: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

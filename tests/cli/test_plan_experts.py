@@ -58,7 +58,9 @@ def test_each_degree_has_its_fastest_layout(
     assert "degree of expert parallelism (ep) EP step s more time %" in words
 
 
-@pytest.mark.parametrize("held", [("expert_parallel=2",), ("num_experts=1",)])
+@pytest.mark.parametrize(
+    "held", [("expert_parallel=2",), pytest.param(("num_experts=1",), marks=pytest.mark.long)]
+)
 def test_one_degree_is_compared_with_none(
     warehouse: Command, database: Path, held: tuple[str, ...]
 ) -> None:
@@ -72,6 +74,7 @@ def test_one_degree_is_compared_with_none(
     assert "degree of expert parallelism" not in warehouse(*asked)[1]
 
 
+@pytest.mark.long
 def test_every_degree_leaves_the_headroom(warehouse: Command, database: Path) -> None:
     code, out, err = warehouse("plan", *MIXTURE, "--json", "--headroom-gb", 79, "--db", database)
     assert code == 0, err

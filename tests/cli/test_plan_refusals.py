@@ -30,6 +30,7 @@ def test_for_too_few_gpus_the_least_memory_and_a_sufficient_count_are_reported(
     assert "GPUs are likely to hold it (" in error
 
 
+@pytest.mark.long
 def test_the_hint_names_a_count_with_a_layout_that_is_likely_to_fit(
     refusal: Refusal, warehouse: Command, planned_database: Path
 ) -> None:

@@ -227,6 +227,7 @@ def test_a_budget_is_compared_with_one_price(warehouse: Command, database: Path)
     assert "`--budget-usd` is compared with one price" in err
 
 
+@pytest.mark.long
 def test_a_count_that_is_not_sold_is_followed_by_a_faster_one_that_is(
     warehouse: Command, planned: Planned, planned_database: Path
 ) -> None:
@@ -245,7 +246,9 @@ def test_a_count_that_is_not_sold_is_followed_by_a_faster_one_that_is(
     assert "  GPUs       " not in sold
 
 
-@pytest.mark.parametrize(("seq_len", "says_so"), [(1408, False), (1664, True)])
+@pytest.mark.parametrize(
+    ("seq_len", "says_so"), [pytest.param(1408, False, marks=pytest.mark.long), (1664, True)]
+)
 def test_the_answer_says_that_the_mfu_counts_all_of_attention_where_it_is_much(
     warehouse: Command, tmp_path: Path, seq_len: int, says_so: bool
 ) -> None:

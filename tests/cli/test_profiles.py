@@ -153,7 +153,16 @@ def test_rows_of_a_dropped_profile_evaluate_to_themselves_by_their_own_constants
     )[1]
     stored, again = tmp_path / "stored.csv", tmp_path / "again.csv"
     stored.write_text(out)
-    arguments = ("evaluate", "training_step", stored, "--out", again, "--db", calibrated)
+    arguments = (
+        "evaluate",
+        "--estimator",
+        "training_step",
+        stored,
+        "--out",
+        again,
+        "--db",
+        calibrated,
+    )
     code, _, err = warehouse(*arguments)
     assert code == 0, err
 

@@ -164,6 +164,7 @@ def test_an_empty_database_exits_3_and_says_what_to_sweep(
     assert "warehouse sweep gpt3_1T_1d" in err
 
 
+@pytest.mark.long
 def test_points_of_a_hardware_sweep_are_distinguished_in_order(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
@@ -359,7 +360,15 @@ def steps(shared: Shared) -> Path:
         into = ("--into-db", *db)
         for command in (
             ("sweep", place / "steps.toml", *db),
-            ("evaluate", "training_step", place / "in.csv", "--out", place / "out.csv", *into),
+            (
+                "evaluate",
+                "--estimator",
+                "training_step",
+                place / "in.csv",
+                "--out",
+                place / "out.csv",
+                *into,
+            ),
         ):
             code, _, err = call(*command)
             assert code == 0, err
@@ -403,26 +412,28 @@ def test_a_layout_that_was_asked_for_alone_has_no_rank(warehouse: Command, steps
     assert not [row for row in rows if (row["virtual_pipeline"], row["microbatch_size"]) == (2, 8)]
 
 
+@pytest.mark.long
 def test_where_nothing_was_searched_layouts_are_shown_without_a_rank(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "in.csv"
     file.write_text(f"{GIVEN},tensor_parallel\n{ONE.format(seq_len=2048)},4\n")
     stored = ("--out", tmp_path / "out.csv", "--into-db", "--db", database)
-    assert warehouse("evaluate", "training_step", file, *stored)[0] == 0
+    assert warehouse("evaluate", "--estimator", "training_step", file, *stored)[0] == 0
     code, out, err = warehouse("rank", "--json", "--db", database)
     assert code == 0
     assert [(row["tensor_parallel"], row["rank_by_time"]) for row in json.loads(out)] == [(4, None)]
     assert "evaluated alone, without a search: 1 problem" in err
 
 
+@pytest.mark.long
 def test_a_bare_name_finds_the_product_that_it_was_swept_as(
     warehouse: Command, swept: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "in.csv"
     file.write_text(f"{GIVEN}\n{ONE.format(seq_len=1024).replace('H100 SXM 80GB', 'B200')}\n")
     stored = ("--out", tmp_path / "out.csv", "--into-db", "--db", swept)
-    assert warehouse("evaluate", "training_step", file, *stored)[0] == 0
+    assert warehouse("evaluate", "--estimator", "training_step", file, *stored)[0] == 0
     ranked = ("rank", "--accelerator", "b200", "--json", "--db", swept)
     for chosen in (("--model", "small"), ("--estimator", "training_step")):
         rows = json.loads(warehouse(*ranked, *chosen)[1])

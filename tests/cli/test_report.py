@@ -202,16 +202,6 @@ def test_sliders_begin_at_the_plan(planned: tuple[Path, dict[str, Any], str], pa
     assert values["electricity"] == pytest.approx(energy["usd_per_kwh"], rel=0.005)
 
 
-def test_published_runs_of_the_model_say_how_far_the_plan_may_be_off() -> None:
-    runs = [{"planned_share": share} for share in (0.5, None, 0.75)]
-    answer = SimpleNamespace(published_runs=runs, run=SimpleNamespace(goodput=0.9))
-    [line] = content._published_hours(cast("PlanAnswer", answer))
-    assert line.startswith("The plan takes 50 % to 75 % of the GPU-hours")
-    assert line.endswith("the plan has a goodput of 0.9.")
-    none = SimpleNamespace(published_runs=[], run=answer.run)
-    assert content._published_hours(cast("PlanAnswer", none)) == []
-
-
 def test_the_table_of_gpu_counts_is_that_of_the_plan(
     page: str, warehouse: Command, planned: tuple[Path, dict[str, Any], str]
 ) -> None:
@@ -273,7 +263,7 @@ def test_a_plan_within_limits_states_them(
     assert code == 0, err
     page = out.read_text("utf-8")
     words = text_of(page)
-    assert "limit of the time 40 days" in words
+    assert "at most 40 days" in words
     assert "none fits: the smallest takes" in words  # counts that no layout fits have a row
     assert (
         "GPUs training days slow training days GPU-hours" in words

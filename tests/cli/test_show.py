@@ -11,7 +11,7 @@ import pytest
 from warehouse.cli.main import run
 
 DATAFLOW = (
-    "show dataflow cluster_flop_rate=156e12 num_experts=8 batch_size=8192 seq_len=8192 "
+    "show --estimator dataflow cluster_flop_rate=156e12 num_experts=8 batch_size=8192 seq_len=8192 "
     "dataset_size=13e12 num_layers=120 d_model=15360 p_pipe=15 p_data=16 p_seq=1 p_exp=8 "
     "p_tensor_int=8 p_tensor_ext=1"
 )
@@ -38,8 +38,8 @@ Total bytes/sec:     2.284e+14 (8.243e+13 Tx, 1.459e+14 Rx)
 Runtime:             118.8 days
 """
 PIPELINE = (
-    "show pipeline chip=A100_40GB n_layers=120 d_model=12288 batch_size=30720 microbatch_size=48 "
-    "n_experts=16 n_routed_experts=2 pp=15 pipeline_interleaving=8 tp=8 dp=12"
+    "show --estimator pipeline chip=A100_40GB n_layers=120 d_model=12288 batch_size=30720 "
+    "microbatch_size=48 n_experts=16 n_routed_experts=2 pp=15 pipeline_interleaving=8 tp=8 dp=12"
 )
 PIPELINE_README = """\
 Model Shape: 120 x (12288 x 61440) (top 2 of 16 routing)
@@ -124,15 +124,19 @@ def test_what_was_not_given_is_marked(capsys: pytest.CaptureFixture[str]) -> Non
         (DATAFLOW, "training_seconds", 10266890.442985239),
         (PIPELINE + " --variant published", "step_seconds", 15.907947705895387),
         (
-            "show linear_layer flop_per_sec_8bit=1979e12 global_Bps=3352e9 net_Bps=900e9 "
-            "d_in=16384 d_out=81920 tp_in=8 tp_out=40 dp=32 b=32_768",
+            "show --estimator linear_layer flop_per_sec_8bit=1979e12 global_Bps=3352e9 "
+            "net_Bps=900e9 d_in=16384 d_out=81920 tp_in=8 tp_out=40 dp=32 b=32_768",
             "forward_backward_seconds",
             3.2554072481051035e-05,
         ),
-        ("show run_optimizer accelerator=A100", "training_seconds", 1603334936668.2705),
         (
-            "show roofline model=gpt3_1T accelerator=A100 num_gpus=1024 tensor_parallel=8 "
-            "pipeline_parallel=32",
+            "show --estimator run_optimizer accelerator=A100",
+            "training_seconds",
+            1603334936668.2705,
+        ),
+        (
+            "show --estimator roofline model=gpt3_1T accelerator=A100 num_gpus=1024 "
+            "tensor_parallel=8 pipeline_parallel=32",
             "step_seconds",
             None,
         ),
@@ -142,7 +146,7 @@ def test_json_has_base_units_for_every_estimator(
     capsys: pytest.CaptureFixture[str], command: str, name: str, value: float | None
 ) -> None:
     found = json.loads(show(capsys, command + " --json"))
-    assert found["estimator"] == command.split()[1]
+    assert found["estimator"] == command.split()[2]
     if value is not None:
         assert found["results"][name] == pytest.approx(value, rel=1e-6)
     assert found["results"][name] > 0
@@ -176,7 +180,9 @@ def test_an_own_system_may_be_shown(capsys: pytest.CaptureFixture[str], tmp_path
     own = tmp_path / "own.toml"
     own.write_text('[systems.fast]\nbased_on = "H200"\nnetwork_bytes_per_second = 400e9\n')
     out = show(
-        capsys, f"show roofline model=gpt3_1T accelerator=fast num_gpus=64 --catalog {own} --json"
+        capsys,
+        "show --estimator roofline model=gpt3_1T accelerator=fast num_gpus=64 --json "
+        f"--catalog {own}",
     )
     assert json.loads(out)["inputs"]["network_bytes_per_second"] == 400e9
 
@@ -204,17 +210,30 @@ def test_every_wrong_key_is_reported(capsys: pytest.CaptureFixture[str]) -> None
 def test_a_wrong_value_is_refused_with_its_reason(
     capsys: pytest.CaptureFixture[str], pair: str, words: str
 ) -> None:
-    given = [p for p in PIPELINE.split()[2:] if "n_layers" not in p and "chip" not in p]
+    given = [p for p in PIPELINE.split()[3:] if "n_layers" not in p and "chip" not in p]
     base = [] if pair.startswith("num_layers") else ["num_layers=120"]
-    error = refused(capsys, "pipeline", *given, *base, pair)
+    error = refused(capsys, "--estimator", "pipeline", *given, *base, pair)
     assert words in error
     assert error.count(words) == 1
 
 
 def test_a_pair_without_an_equals_sign_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is not of the form key=value" in refused(capsys, "pipeline", "num_layers", code=2)
+    error = refused(capsys, "--estimator", "pipeline", "a=b", "num_layers", code=2)
+    assert "is not of the form key=value" in error
 
 
 def test_without_input_the_missing_columns_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused(capsys, "pipeline")
+    error = refused(capsys, "--estimator", "pipeline")
     assert "`num_layers` is missing" in error
+
+
+def test_the_first_argument_still_names_the_estimator_and_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(PIPELINE.split()) == 0
+    new = capsys.readouterr()
+    assert run(PIPELINE.replace("--estimator ", "").split()) == 0
+    old = capsys.readouterr()
+    assert (old.out, old.err) == (new.out, f"{new.err}deprecated: use --estimator\n")
+    assert run([*PIPELINE.split()[:3], "roofline", "model=gpt3"]) == 2
+    assert "the estimator is given twice: roofline, pipeline" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`warehouse show cluster --table`: the notebook's tables cell for cell, published and mended."""
+"""`warehouse show --table`: the notebook's tables cell for cell, published and mended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def table(capsys: pytest.CaptureFixture[str]) -> Any:
 
     def table(name: str, *arguments: str) -> tuple[list[dict[str, str]], str]:
         capsys.readouterr()
-        assert run(["show", "cluster", "--table", name, "--format", "csv", *arguments]) == 0
+        assert (
+            run(["show", "--estimator", "cluster", "--table", name, "--format", "csv", *arguments])
+            == 0
+        )
         out, err = capsys.readouterr()
         return list(csv.DictReader(io.StringIO(out))), err
 
@@ -157,9 +160,9 @@ def test_faults_are_reported(
 
 
 def test_json_and_csv_of_a_table_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "cluster", "--table", "compute", "--format", "csv"]) == 0
+    assert run(["show", "--estimator", "cluster", "--table", "compute", "--format", "csv"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert run(["show", "cluster", "--table", "compute", "--json"]) == 0
+    assert run(["show", "--estimator", "cluster", "--table", "compute", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == len(lines) > 1
     assert list(rows[0]) == next(csv.reader([header]))

@@ -76,6 +76,7 @@ def test_fewer_than_one_worker_is_refused(warehouse: Command, database: Path, ti
     assert not database.exists()
 
 
+@pytest.mark.long
 def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, tiny: Path) -> None:
     warehouse("sweep", tiny, "--db", database)
     rows = num_rows(database)
@@ -85,6 +86,7 @@ def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, 
     assert err.endswith(f"; 2 cells ({rows:,} rows) were stored already\n")
 
 
+@pytest.mark.long
 def test_a_study_of_the_package_is_found_by_its_name(warehouse: Command, database: Path) -> None:
     for spelt in ("gpt3_1T_1d", "GPT3-1t-1D"):
         code, out, _ = warehouse("sweep", spelt, "--dry-run", "--db", database)

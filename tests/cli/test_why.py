@@ -204,6 +204,7 @@ def test_a_terminal_shows_each_broken_rule_in_wrapped_lines(
     assert found[0]["rule"] in out
 
 
+@pytest.mark.long
 def test_a_model_that_an_earlier_plan_gave_a_shape_is_known_by_its_name(
     warehouse: Command, tmp_path: Path
 ) -> None:

@@ -184,8 +184,11 @@ _PRODUCT |= {"number_format": "text", "accelerator": "text"}
 _MODEL = {"model": "text", "num_layers": "int8", "hidden_size": "int8", "source": "text"}
 
 READERS: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
-    "evaluate": (_LAYOUT, ("evaluate", "training_step", "FILE", "--out", "out.csv")),
-    "evaluate to Parquet": (_LAYOUT, ("evaluate", "roofline", "FILE", "--out", "out.parquet")),
+    "evaluate": (_LAYOUT, ("evaluate", "--estimator", "training_step", "FILE", "--out", "out.csv")),
+    "evaluate to Parquet": (
+        _LAYOUT,
+        ("evaluate", "--estimator", "roofline", "FILE", "--out", "out.parquet"),
+    ),
     "measure": ({**_LAYOUT, "memory_bytes": "float"}, ("measure", "FILE", "--name", "mine")),
     "operations": (_LAYOUT, ("operations", "--config", "FILE")),
     "calibrate": (_LAYOUT, ("calibrate", "FILE", "--name", "mine")),
@@ -416,7 +419,14 @@ def _run(case: Case, place: Path, database: Path) -> tuple[int, str]:
         file.write_text(case.text, encoding="utf-8", errors="surrogatepass", newline="")
     arguments: tuple[Any, ...] = {
         "study": ("sweep", file, "--dry-run", "--db", database),
-        "configurations": ("evaluate", case.estimator, file, "--out", place / "out.csv"),
+        "configurations": (
+            "evaluate",
+            "--estimator",
+            case.estimator,
+            file,
+            "--out",
+            place / "out.csv",
+        ),
         "runs": ("measure", file, "--name", "fuzzed", "--db", database),
         "manifest": ("collect", place / "lake", "--db", database),
         "settings": _SET.get(case.reader, ()),

@@ -229,7 +229,7 @@ PHASES = {
             "evaluate",
             "swept",
             lambda p, i: [
-                *("evaluate", "roofline", i.configurations, "--into-db"),
+                *("evaluate", "--estimator", "roofline", i.configurations, "--into-db"),
                 *("--out", p / "results.csv", *_db(p)),
             ],
             in_groups=True,

@@ -44,7 +44,13 @@ def checked(
     return checked
 
 
-@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.long if kind in STORING or kind == "words" else [])
+        for kind in NUMBERS
+    ],
+)
 def test_odd_input_is_taken_or_refused_in_words(kind: str, checked: Callable[[Case], int]) -> None:
     codes = set()
 

@@ -57,7 +57,10 @@ def python(script: str, *arguments: object, **variables: str) -> list[str]:
     ).stdout.split()
 
 
-@pytest.mark.parametrize("num_bytes", [0, PAGE, 20_000])
+@pytest.mark.parametrize(
+    "num_bytes",
+    [pytest.param(0, marks=pytest.mark.long), PAGE, pytest.param(20_000, marks=pytest.mark.long)],
+)
 def test_a_kill_leaves_the_files_that_are_judged(tmp_path: Path, num_bytes: int) -> None:
     script = "from tests.faults.torn import library; print(library())"
     [library] = python(script, TORN_FOLDER=str(tmp_path))

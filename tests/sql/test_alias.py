@@ -33,6 +33,7 @@ def test_views_need_no_use(quickstart: Quickstart) -> None:
             assert connection.execute(f"from wh.{view} limit 1").fetchall()
 
 
+@pytest.mark.long
 def test_marts_answer_what_macros_do_for_a_trillion_tokens(quickstart: Quickstart) -> None:
     key = "problem_id, estimator, estimator_version, variant"
     with duckdb.connect() as connection:

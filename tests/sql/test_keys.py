@@ -34,6 +34,7 @@ def opened(quickstart: Quickstart) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+@pytest.mark.long
 def test_no_two_rows_have_one_key(
     opened: duckdb.DuckDBPyConnection, subtests: pytest.Subtests
 ) -> None:

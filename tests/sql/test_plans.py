@@ -14,6 +14,8 @@ import pytest
 from tests.sql.test_sql_cases import CASES, complete, fill
 from warehouse.database.connection import open_for_read, open_for_write
 
+pytestmark = pytest.mark.long
+
 NUM_CELLS, CELL_ROWS = 300, 2000
 MARTS = {
     "megatron_layout_rank": ("published_comparison", "megatron_layout_rank", "published_accuracy"),
@@ -104,7 +106,6 @@ def test_a_question_about_everything_reads_everything(
     assert most_rows(nodes) >= NUM_CELLS * CELL_ROWS
 
 
-@pytest.mark.long
 def test_only_the_cells_in_question_are_read(
     connection: duckdb.DuckDBPyConnection, case: str
 ) -> None:

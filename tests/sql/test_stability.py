@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from estimators.registry import all_estimators
 from warehouse.database.in_force import current_view_name
@@ -16,6 +17,7 @@ select view_name, comment from duckdb_views() where not internal and comment lik
 order by view_name"""
 
 
+@pytest.mark.long
 def test_a_deprecated_name_answers_and_its_comment_names_one_that_exists(
     scratch: duckdb.DuckDBPyConnection,
 ) -> None:

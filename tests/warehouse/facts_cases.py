@@ -141,11 +141,11 @@ def make_every_kind(place: Path) -> None:
     for name, more in (("ours", ()), ("tuned", ("--profile", "own")), ("dropped", ())):
         done("measure", place / "runs.csv", "--name", name, *more, *db)
     into = ("--out", place / "out.csv", "--into-db", *db)
-    done("evaluate", "training_step", place / "rows.csv", "--profile", "own", *into)
+    done("evaluate", "--estimator", "training_step", place / "rows.csv", "--profile", "own", *into)
     done("calibrate", "--kernels", place / "newer.csv", "--name", "own", *kernels)
-    done("evaluate", "roofline", place / "rows.csv", *into)
+    done("evaluate", "--estimator", "roofline", place / "rows.csv", *into)
     own = place / "own.toml"
-    done("evaluate", "roofline", place / "own_rows.csv", "--catalog", own, *into)
+    done("evaluate", "--estimator", "roofline", place / "own_rows.csv", "--catalog", own, *into)
     own.unlink()  # the fact has the definition
     done(
         *("operations", "--model", "gpt3", "--accelerator", "H200", "--nvlink-size", 8),

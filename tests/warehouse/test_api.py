@@ -277,7 +277,7 @@ def test_a_frame_is_evaluated_as_a_file_is(reader: Warehouse, tmp_path: Path) ->
     frame = pl.DataFrame([{**LAYOUT, "tensor_parallel": size, "mine": "x"} for size in (1, 2)])
     frame.write_parquet(tmp_path / "in.parquet")
     code, _, err = call(
-        *("evaluate", "training_step", tmp_path / "in.parquet"),
+        *("evaluate", "--estimator", "training_step", tmp_path / "in.parquet"),
         *("--out", tmp_path / "out.parquet", "--db", reader.path),
     )
     assert code == 0, err
@@ -313,15 +313,25 @@ def written(frame: pl.DataFrame, place: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("form", FORMS)
 def test_rows_may_have_any_form_that_polars_reads(
-    writer: Warehouse, tmp_path: Path, form: str
+    reader: Warehouse, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     frame = pl.DataFrame([LAYOUT, {**LAYOUT, "num_gpus": 64}])
-    rows = FORMS[form](frame, tmp_path)
-    assert writer.evaluate("training_step", rows).equals(writer.evaluate("training_step", frame))
-    steps = FORMS[form](frame.with_columns(step_seconds=3.5), tmp_path)
-    assert writer.measure(steps, name="own").height == 2
+    with reader:
+        expected = reader.evaluate("training_step", frame)
+        for form, given in FORMS.items():
+            with subtests.test(form):
+                assert reader.evaluate("training_step", given(frame, tmp_path)).equals(expected)
+
+
+@pytest.mark.long
+def test_measured_rows_may_have_any_form_that_polars_reads(
+    writer: Warehouse, tmp_path: Path, subtests: pytest.Subtests
+) -> None:
+    frame = pl.DataFrame([{**LAYOUT, "step_seconds": 3.5}, {**LAYOUT, "step_seconds": 3.6}])
+    for form, given in FORMS.items():
+        with subtests.test(form):
+            assert writer.measure(given(frame, tmp_path), name=form).height == 2
 
 
 def test_a_column_that_only_a_late_record_has_is_read(writer: Warehouse) -> None:
@@ -489,7 +499,7 @@ def test_a_query_is_refused_as_by_the_command(
     assert frame.height == 1
 
 
-@pytest.mark.parametrize("name", ["MODEL", " model", "Model"])
+@pytest.mark.parametrize("name", ["MODEL", " model"])
 def test_a_view_has_the_names_of_the_command(reader: Warehouse, name: str) -> None:
     assert call("schema", name, "--db", reader.path)[0] == 0
     assert reader.view(name, limit=1).equals(reader.view("model", limit=1))
@@ -653,16 +663,16 @@ def test_threads_read_and_write_in_turn(writer: Warehouse) -> None:
         if number % 2:
             return writer.evaluate("training_step", pl.DataFrame([LAYOUT])).height == 1
         with writer:
-            return writer.sql("from own").height <= 20 and writer.view("model").height > 0
+            return writer.sql("from own").height <= 10 and writer.view("model").height > 0
 
     def plan(number: int) -> bool:
         return writer.plan(**{**FLAGSHIP, "num_gpus": 8, "top": number % 2 + 1}).num_gpus == 8
 
     with ThreadPoolExecutor(4) as pool:
-        done = [pool.submit(ask, n) for n in range(20) for ask in (write, read)]
+        done = [pool.submit(ask, n) for n in range(10) for ask in (write, read)]
         done += [pool.submit(plan, n) for n in range(2)]
         assert all(each.result() for each in done)
-    assert sorted(writer.sql("from own")["a"]) == list(range(20))
+    assert sorted(writer.sql("from own")["a"]) == list(range(10))
 
 
 def test_a_writer_waits_for_a_call_that_reads(writer: Warehouse) -> None:

@@ -25,6 +25,8 @@ from warehouse.studies.study import load_study
 from warehouse.studies.variants import parse_variant
 from warehouse.sweep.runner import run_study
 
+pytestmark = pytest.mark.long
+
 CLUSTER = get("cluster")
 SPACES = {
     # the source's own device, at its price
@@ -124,7 +126,6 @@ def num_compared(
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-@pytest.mark.long
 def test_a_view_derives_what_the_estimator_computes(
     relation: Relation,
     num_rows: int,

@@ -68,6 +68,7 @@ def new(empty_warehouse: Path, tmp_path: Path) -> Path:
     return copied(empty_warehouse, tmp_path / "new.duckdb")
 
 
+@pytest.mark.long
 def test_an_import_stores_the_same_facts_and_evaluates_the_rest(
     every_kind: Path,
     new: Path,
@@ -146,6 +147,7 @@ def test_a_fact_that_means_something_else_is_refused(folder: Path, new: Path) ->
     assert profiles(new) == {"two": 3}
 
 
+@pytest.mark.long
 def test_an_interrupted_import_is_taken_up_again(folder: Path, new: Path) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -157,6 +159,7 @@ def test_an_interrupted_import_is_taken_up_again(folder: Path, new: Path) -> Non
     assert facts_of(new) == ["one", "small", "two"]
 
 
+@pytest.mark.long
 def test_a_study_that_an_import_began_is_completed(folder: Path, new: Path) -> None:
     import_facts(new, folder)
     with open_for_write(new) as connection:
@@ -214,6 +217,7 @@ def first(tmp_path: Path) -> Path:
     return tmp_path / "facts"
 
 
+@pytest.mark.long
 def test_a_folder_of_the_first_format_is_imported(first: Path, new: Path) -> None:
     done = import_facts(new, first)
     assert done.replayed.lost == {}

@@ -14,7 +14,7 @@ from tests.warehouse.test_derived import study
 from warehouse.database import leading
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
-from warehouse.database.leading import LeadingTimes, front
+from warehouse.database.leading import LeadingRows, front
 from warehouse.database.record_batches import searched
 from warehouse.database.tables import TOP
 from warehouse.studies.study import load_study
@@ -57,12 +57,12 @@ def test_rows_within_five_percent_of_the_fastest_lead_where_memory_is_known() ->
     assert found.tolist() == list(range(40))
     assert leading.leading(step, None).tolist() == list(range(TOP))
     for memory, kept in ((7.0, 40), (0.0, TOP)):
-        times = LeadingTimes([1])
+        rows = LeadingRows(get("training_step").relations[0])
         # the first piece has near rows of its own, and both others have some of the first 40
         for part in (slice(200, 540), slice(20, 200), slice(0, 20)):
-            size = len(step[part])
-            times.add(np.ones(size, int), step[part], np.full(size, memory), np.ones(size, bool))
-        assert sorted(times.columns()["step_seconds"].tolist()) == step[:kept].tolist()
+            bytes_ = np.full(len(step[part]), memory)
+            rows.add(1, {"step_seconds": step[part], "memory_bytes": bytes_})
+        assert sorted(rows.columns()["step_seconds"].tolist()) == step[:kept].tolist()
 
 
 def test_rows_without_a_time_lead_nothing() -> None:
@@ -77,15 +77,17 @@ def test_rows_of_a_cell_may_come_in_any_order() -> None:
     step, memory = random.random(4000), random.random(4000)
     cells = random.integers(1, 3, 4000)
     fits = random.random(4000) < 0.8
-    times = LeadingTimes([1, 2, 3])
-    for start in (0, 1000, 2500):
-        part = slice(start, {0: 1000, 1000: 2500, 2500: 4000}[start])
-        times.add(cells[part], step[part], memory[part], fits[part])
-    found = times.columns()
-    assert times.counts[3] == (0, 0)
+    rows = {"cell_id": cells, "step_seconds": step, "memory_bytes": memory, "fits_memory": fits}
+    taken = LeadingRows(get("training_step").relations[0], [1, 2, 3])
+    for first, last in ((0, 1000), (1000, 2500), (2500, 4000)):
+        for cell in (2, 1):
+            part = first + np.flatnonzero(cells[first:last] == cell)
+            taken.add(cell, {name: column[part] for name, column in rows.items()})
+    found = taken.columns()
+    assert taken.counts[3] == (0, 0)
     for cell in (1, 2):
         own = (cells == cell) & fits
-        assert times.counts[cell] == ((cells == cell).sum(), own.sum())
+        assert taken.counts[cell] == ((cells == cell).sum(), own.sum())
         place = leading.leading(step[own], memory[own])
         expected = list(zip(step[own][place], memory[own][place], strict=True))
         of_cell = found["cell_id"] == cell

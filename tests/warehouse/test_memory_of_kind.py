@@ -13,7 +13,7 @@ from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
-from warehouse.measure.kinds import MEMORY_OF_KIND, memory_of_kind
+from warehouse.plan.evaluated_steps import MEMORY_OF_KIND, memory_of_kind
 
 
 def test_each_kind_has_the_estimate_that_counts_the_same() -> None:

@@ -68,6 +68,7 @@ def test_objects_of_another_schema_disturb_nothing(shared_file: Path, tmp_path: 
             assert connection.execute("from mine").fetchall() == [(2,)]
 
 
+@pytest.mark.long
 def test_they_are_not_taken_for_those_of_the_package(
     shared_file: Path, quickstart: Quickstart
 ) -> None:

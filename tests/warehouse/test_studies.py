@@ -198,7 +198,7 @@ def test_a_file_that_starts_with_a_byte_order_mark_is_read(
         ('name = "x"\nestimator = 5', ["`estimator` 5 must be a text"]),
         (
             'name = "x"\nestimator = "unsearchable"',
-            ["no search space to sweep", "warehouse evaluate unsearchable"],
+            ["no search space to sweep", "warehouse evaluate --estimator unsearchable"],
         ),
         ("description = 3\n" + GOOD, ["`description` 3 must be a text"]),
         ('variant = "correct"\n' + GOOD, ['`variant` "correct" is not known', "both"]),

@@ -78,10 +78,10 @@ def test_written_blocks_are_given_back_while_rows_are_stored(
     with duckdb.connect(tmp_path / "some.duckdb", config={"threads": 1}) as connection:
         connection.execute("set memory_limit = '100MB'")
         connection.execute("create table stored_rows (a double using compression uncompressed)")
-        for given in (machine.giving_back, lambda _connection, rows: rows):
+        for given in (machine.giving_back, lambda _cursor, rows: rows):
             in_use.clear()
             other = connection.cursor()
-            rows = given(connection, batches())
+            rows = given(connection.cursor(), batches())
             reader = pa.RecordBatchReader.from_batches(batch.schema, rows)
             connection.register("incoming", reader)
             connection.execute("insert into stored_rows select * from incoming")
@@ -103,7 +103,7 @@ def test_a_lower_limit_gives_nothing_back(monkeypatch: pytest.MonkeyPatch) -> No
     with duckdb.connect() as connection:
         connection.execute("set memory_limit = '100MB'")
         monkeypatch.setattr(machine, "_set_limit", refuse)
-        assert list(machine.giving_back(connection, iter(range(20)))) == list(range(20))
+        assert list(machine.giving_back(connection.cursor(), iter(range(20)))) == list(range(20))
 
 
 def test_the_limit_is_set_again_if_more_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,5 +113,5 @@ def test_the_limit_is_set_again_if_more_is_in_use(monkeypatch: pytest.MonkeyPatc
         connection.execute("set memory_limit = '200MB'")
         connection.execute("set temp_directory = ''")
         connection.execute("create table stored_rows as select range from range(1_000_000)")
-        assert list(machine.giving_back(connection, iter(range(8)))) == list(range(8))
+        assert list(machine.giving_back(connection.cursor(), iter(range(8)))) == list(range(8))
         assert limit_of(connection) == pytest.approx(200_000_000, rel=0.01)

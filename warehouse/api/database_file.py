@@ -36,16 +36,9 @@ _POLL_SECONDS = 0.05
 class DatabaseFile:
     """A database file, opened for each call or kept open for reading.
 
-    Parameters
-    ----------
-    path
-        The file; None: the one that `warehouse config` shows.
-    writable
-        Whether methods may write; a missing file is then created.
-    wait
-        Seconds to wait for a database that another process or thread has open; None: 30 to
-        write, 0.2 to read. While that process goes on writing, a reader then gets the rows that it
-        published last; a warning says how old they are.
+    It waits `wait` seconds for a database that another process or thread has open, by default 30 to
+    write and 0.2 to read. While that process goes on writing, a reader then gets the rows that it
+    published last; a warning says how old they are.
     """
 
     def __init__(
@@ -167,7 +160,6 @@ class DatabaseFile:
             yield
 
     def _access(self) -> AbstractContextManager[None]:
-        """Return a block in which the file is opened as this warehouse says."""
         return accessing(access_for(self.wait, writes=self.writable, say=warn))
 
 

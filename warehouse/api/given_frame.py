@@ -46,20 +46,7 @@ def is_table(given: Any) -> bool:
 
 
 def given_frame(given: Any, name: str = "frame") -> pl.DataFrame:
-    """Return rows that polars can read as a frame.
-
-    Parameters
-    ----------
-    name
-        Name of the argument in errors.
-
-    Raises
-    ------
-    UsageError
-        If they are of no type that it takes.
-    InputError
-        If they are, but polars refuses them.
-    """
+    """Return rows that polars can read as a frame; errors call them `name`."""
     if isinstance(given, pl.DataFrame):
         return given
     try:

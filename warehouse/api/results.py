@@ -25,26 +25,27 @@ _TYPES: Mapping[str, type[pl.DataType]] = {
 }
 """Kind of a column -> its type in a frame."""
 
+_FLOATS = (
+    *("seconds", "best_seconds", "difference_seconds"),
+    *("lowest", "highest", "at_lowest", "at_highest"),
+)
+"""Columns of parts and constants that the data dictionary does not have."""
 
-Types = Mapping[str, type[pl.DataType]]
-"""Column -> its type in a frame."""
 
+def frame_of_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], **types: type[pl.DataType]
+) -> pl.DataFrame:
+    """Return rows as a frame, with the given types or those of the data dictionary.
 
-def frame_of_rows(columns: Sequence[str] | Types, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
-    """Return rows as a frame.
-
-    Parameters
-    ----------
-    columns
-        The columns, with their types where their names are not those of the data dictionary. A
-        column that neither knows has the type of its values.
+    A column that neither has takes the type of its values.
     """
     known = {name: meaning_of(name) for name in columns}
-    types = {name: _TYPES[one.kind] for name, one in known.items() if one is not None}
+    overrides = {name: _TYPES[column.kind] for name, column in known.items() if column is not None}
+    overrides |= {name: pl.Float64 for name in _FLOATS if name in columns}
     frame = pl.DataFrame(
         [tuple(row) for row in rows],
         schema=list(columns),
-        schema_overrides=columns if isinstance(columns, Mapping) else types,
+        schema_overrides=overrides | types,
         orient="row",
         infer_schema_length=None,
     )
@@ -52,48 +53,18 @@ def frame_of_rows(columns: Sequence[str] | Types, rows: Iterable[Sequence[Any]])
 
 
 def frame_of_records(
-    records: Iterable[Mapping[str, Any]], columns: Types | None = None
+    records: Iterable[Mapping[str, Any]], **types: type[pl.DataType]
 ) -> pl.DataFrame:
-    """Return records as a frame; a value that a record does not have is null.
-
-    Parameters
-    ----------
-    columns
-        The columns with their types; None: those of all records, in the order in which they first
-        occur.
-    """
+    """Return records as a frame with the columns of all; a missing value is null."""
     listed = list(records)
-    names = columns or list(dict.fromkeys(name for record in listed for name in record))
-    return frame_of_rows(names, ([record.get(name) for name in names] for record in listed))
+    names = list(dict.fromkeys(name for record in listed for name in record))
+    return frame_of_rows(
+        names, ([record.get(name) for name in names] for record in listed), **types
+    )
 
 
 Interval = tuple[float, float]
 """Low and high end."""
-
-_PARTS: Types = {
-    "part": pl.String,
-    **dict.fromkeys(("seconds", "best_seconds", "difference_seconds"), pl.Float64),
-}
-_CHANGES: Types = {
-    **dict.fromkeys(("changed", "old", "new"), pl.String),
-    **dict.fromkeys(("step_seconds", "memory_bytes"), pl.Float64),
-}
-_RULES: Types = dict.fromkeys(("rule", "column", "value", "reason", "hint"), pl.String)
-_FORMULAS: Types = {
-    "part": pl.String,
-    **dict.fromkeys(("seconds", "step_fraction"), pl.Float64),
-    **dict.fromkeys(("formula", "source"), pl.String),
-}
-_CONSTANTS: Types = {
-    "name": pl.String,
-    **dict.fromkeys(("value", "lowest", "highest", "elasticity"), pl.Float64),
-    **dict.fromkeys(("at_lowest", "at_highest"), pl.Float64),
-    "cause": pl.String,
-    "other_share": pl.Float64,
-    "is_assumed": pl.Boolean,
-    "source": pl.String,
-}
-"""Columns are the attributes of `warehouse.ask.explain.Sensitivity`."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +74,11 @@ class PlannedRun:
     Attributes
     ----------
     num_gpus
-        The number of GPUs that was asked for, or the best one within the limits.
-    training_seconds, gpu_hours
-        Of the best layout.
+        The given number of GPUs, or the best one within the limits.
     likely_training_seconds
         Interval that holds nine runs in ten; None of an estimator without one.
-    cost_usd
-        Dollars on the basis that the plan compares; None where no price is published.
-    energy_kwh
-        Energy of the run with its site; None where no power is published.
+    cost_usd, energy_kwh
+        Of the best layout; None where no price or power is published.
     layouts
         The best layouts on `num_gpus`, best first: shape (at most `top`, columns).
     counts
@@ -120,8 +87,6 @@ class PlannedRun:
         Dollars of the best layout by basis of the price, and its energy by grid.
     published_runs
         Published runs of the model, with the GPU-hours that the plan has for their tokens.
-    errors
-        Errors of the estimator on published steps like this one.
     document
         All of it as `warehouse plan --json` prints it.
     """
@@ -169,28 +134,20 @@ class LayoutDiagnosis:
     Attributes
     ----------
     is_admitted
-        Whether no rule excludes the layout. If one does, `rules` says which, and the figures are
-        None or 0.
+        Whether no rule excludes the layout. If one does, `rules` has the reason and a hint, and the
+        figures are None or 0.
     rank
         1 + the number of faster layouts that fit; None if the layout does not fit.
-    num_layouts, num_fitting_layouts
-        Layouts of the problem, and those of them that fit.
-    step_seconds, best_step_seconds
-        Of the layout, and of the best one that fits.
     excess_bytes
         Memory above the capacity of a GPU; negative if the layout fits.
     inputs
         Every input of the estimate with its value, defaults included.
     best
         The best layout that fits; None if none fits.
-    parts
-        Seconds of each part of the step, in the layout and in the best one, largest loss first.
-    memory
-        Bytes of each part of the memory, largest first.
+    parts, memory
+        Parts of the step, the largest loss against the best layout first; parts of the memory.
     changes
         Layouts that differ in one choice and are faster, best first; `old` and `new` are texts.
-    rules
-        Rules that exclude the layout, with the reason and a hint.
     """
 
     is_admitted: bool
@@ -223,19 +180,19 @@ def layout_diagnosis(query: LayoutQuery, diagnosis: Diagnosis) -> LayoutDiagnosi
         inputs=dict(inputs),
         best=best,
         parts=frame_of_rows(
-            _PARTS,
+            ("part", "seconds", "best_seconds", "difference_seconds"),
             [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in diagnosis.parts],
         ),
-        memory=frame_of_rows({"part": pl.String, "memory_bytes": pl.Float64}, diagnosis.memory),
+        memory=frame_of_rows(("part", "memory_bytes"), diagnosis.memory),
         changes=frame_of_rows(
-            _CHANGES,
+            ("changed", "old", "new", "step_seconds", "memory_bytes"),
             [
                 (to.changed, str(to.old), str(to.new), to.step_seconds, to.memory_bytes)
                 for to in diagnosis.neighbours
             ],
         ),
         rules=frame_of_rows(
-            _RULES,
+            ("rule", "column", "value", "reason", "hint"),
             [
                 (rule.rule, rule.column, str(rule.value), rule.reason, rule.hint)
                 for rule in diagnosis.broken
@@ -250,16 +207,10 @@ class StepExplanation:
 
     Attributes
     ----------
-    step_seconds
-        The step.
     likely_step_seconds
         Interval that holds nine steps in ten, by independent errors of the constants.
     extreme_step_seconds
         The step with every constant at its fast end, and at its slow end.
-    inputs, results
-        Every input with its value, defaults included, and every result.
-    parts
-        Seconds of each part, its share of the step, its formula and the source of that.
     constants
         Each constant with its range, the elasticity of the step, the step at both ends of the range
         and the source; the one whose range moves the step most comes first.
@@ -287,12 +238,12 @@ def step_explanation(explanation: Explanation) -> StepExplanation:
         inputs={**shown.problem, **shown.layout},
         results=dict(shown.results),
         parts=frame_of_rows(
-            _FORMULAS,
+            ("part", "seconds", "step_fraction", "formula", "source"),
             [
                 (p.name, p.seconds, p.share, p.formula.text, p.formula.source)
                 for p in explanation.parts
             ],
         ),
-        constants=frame_of_records(map(vars, explanation.sensitivities), _CONSTANTS),
+        constants=frame_of_records(map(vars, explanation.sensitivities), value=pl.Float64),
         differing_columns=explanation.differing,
     )

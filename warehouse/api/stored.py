@@ -44,23 +44,14 @@ class StoredRows(DatabaseFile):
     def sql(self, query: str, /, **parameters: Any) -> pl.DataFrame:
         """Return the rows of one SELECT, as ``warehouse sql``.
 
-        The query reads the tables and views, and no file or network address. `execute` runs
-        any other statement.
+        The query reads the tables and views, and no file or network address. FROM, WITH, VALUES,
+        DESCRIBE, SUMMARIZE and SHOW TABLES count as SELECT; `execute` runs any other statement.
 
-        Parameters
-        ----------
-        query
-            One SELECT; FROM, WITH, VALUES, DESCRIBE, SUMMARIZE and SHOW TABLES count as one.
-            ``warehouse schema`` lists the tables and views.
-        **parameters
-            Values of ``$name`` in the query. A polars or pandas frame, or a pyarrow table, is a
-            table of that name. A parameter that the query does not use is refused.
+        The `parameters` are values of ``$name`` in the query; a frame of polars or pandas, or a
+        table of pyarrow, is a table of that name. One that the query does not use is refused.
 
-        Returns
-        -------
-        polars.DataFrame
-            The rows in the order of the query, with the types of the database. Types that polars
-            does not have, such as intervals, are texts.
+        Rows have the order of the query and the types of the database. Types that polars does not
+        have, such as intervals, are texts.
 
         Examples
         --------
@@ -81,11 +72,7 @@ class StoredRows(DatabaseFile):
         It takes `query` and `parameters` as `sql` does. A relation is evaluated when its rows are
         read. It ends with the ``with`` block, and when a method writes. Relations of one thread can
         be joined. They write no files either: read the rows as a frame with ``pl()``, which can.
-
-        Raises
-        ------
-        UsageError
-            Outside a ``with`` block.
+        Outside a ``with`` block it raises UsageError.
 
         Examples
         --------
@@ -103,14 +90,10 @@ class StoredRows(DatabaseFile):
             return _relation(self._of_thread(), query, parameters)
 
     def view(self, name: str, limit: int | None = None) -> pl.DataFrame:
-        """Return the rows of a view or table.
+        """Return the rows of a view or table, at most `limit`.
 
-        Parameters
-        ----------
-        name
-            Its name, in any spelling that ``warehouse schema`` accepts.
-        limit
-            Rows at most; None: all. View configuration has a row for each stored layout.
+        The `name` is as ``warehouse schema`` takes it. View configuration has a row for each stored
+        layout.
 
         Examples
         --------
@@ -156,17 +139,9 @@ class StoredRows(DatabaseFile):
         Parameters
         ----------
         model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
-            Values that a problem must have; names in any spelling. With a strategy layouts are
-            ranked within it.
-        study
-            Name of a stored study: only its problems. Other stored layouts of them compete as well.
-        estimator
-            Its name; None: the study's, or the most detailed one that has rows of what is asked.
-        variant
-            ``published``, ``corrected`` or errata such as ``R2,R4``; None: corrected, or published
-            where the estimator has no mends.
-        by
-            A numeric column of view configuration to rank by, best value first.
+            Values that a problem must have. With a strategy layouts are ranked within it.
+        study, estimator, variant, by
+            The options of the command.
         top
             Layouts of each problem; None: ten of one problem, the best one of several.
 
@@ -227,20 +202,12 @@ class StoredRows(DatabaseFile):
 
         Parameters
         ----------
-        model, accelerator, num_gpus, seq_len, estimator, variant
-            Values that a run must have; variant ``all`` compares every variant.
+        model, accelerator, num_gpus, seq_len, estimator, variant, identity, study
+            Values that a run must have; `identity` is the option ``--id``.
         tokens
-            Tokens of every run, such as 15e12 or "15T"; None: each run's own.
-        identity, study
-            Id of a cell or of a problem, or name of a stored study: only its runs.
-        price
-            USD of an hour of one GPU, instead of published prices; several give rows for each.
-        year, all_years
-            Prices of one year, or of every year; by default of the last one.
-        goodput, pue
-            A number, or the name of a row of table goodput or facility_pue.
-        electricity_price, watts
-            USD a kWh; power of one GPU with its server, while training.
+            Tokens of every run, such as 15e12 or "15T"; None: those of each run.
+        price, year, all_years, goodput, pue, electricity_price, watts
+            The options of the command: a list of prices gives rows for each.
 
         Returns
         -------
@@ -286,15 +253,11 @@ class StoredRows(DatabaseFile):
 
         Parameters
         ----------
-        model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study
-            As `cost` takes them.
-        carbon
-            kg CO2e of a kWh, or a grid of table grid_carbon by any of its names; several values
-            give rows for each. None: the grids of published runs.
-        all_powers
-            Also at full load, and of the accelerator alone.
-        goodput, pue, electricity_price, watts
-            As `cost` takes them.
+        model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study, goodput,
+        pue, electricity_price, watts
+            As in `cost`.
+        carbon, all_powers
+            The options of the command: a list of grids gives rows for each.
 
         Returns
         -------
@@ -320,19 +283,10 @@ class StoredRows(DatabaseFile):
         No sandbox surrounds them: they can change the database, read and write files. The tables of
         the package follow from one another. Change none of them: make tables and views of your own.
 
-        Parameters
-        ----------
-        statements
-            One or more. Several are one transaction: if one fails, the database stays as it was.
-            Statements that begin or end transactions themselves are run as they are. A transaction
-            that they leave open is rolled back and refused.
-        **parameters
-            As `sql` takes them.
-
-        Returns
-        -------
-        polars.DataFrame
-            The rows of the last statement: none if it returns no rows.
+        Several `statements` are one transaction: if one fails, the database stays as it was. Those
+        that begin or end transactions themselves are run as they are; a transaction that they leave
+        open is rolled back and refused. The `parameters` are as in `sql`. The frame has the rows of
+        the last statement.
 
         Examples
         --------
@@ -373,7 +327,6 @@ def _relation(
 def _executed(
     connection: DuckDBPyConnection, text: str, parameters: Mapping[str, Any]
 ) -> pl.DataFrame:
-    """Run statements, several as one transaction; return the rows of the last one."""
     statements = connection.extract_statements(text)
     kinds = {statement.type for statement in statements}
     is_one_transaction = len(statements) > 1 and duckdb.StatementType.TRANSACTION not in kinds
@@ -432,7 +385,6 @@ def _registered(
 
 
 def _run_frame(runs: RunTable) -> pl.DataFrame:
-    """Return runs as a frame; warn of those left out."""
     for reason, number in runs.left_out.items():
         warn(f"left out, {reason}: {number:,} runs")
     return frame_of_rows(runs.columns, runs.rows)

@@ -33,11 +33,7 @@ from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.measure.compare import measure_runs
-from warehouse.options import (
-    MAX_GPUS,
-    PlanOptions,
-    Tokens,
-)
+from warehouse.options import MAX_GPUS, PlanOptions, Tokens
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.definitions import every_definition
 from warehouse.studies.variants import mends_of_options
@@ -60,21 +56,12 @@ class Warehouse(StoredRows):
     and `relation` works. Arguments have the meaning, the limits and the spellings of the options of
     the same name: ``warehouse rank --help`` describes those of `rank`.
 
-    Parameters
-    ----------
-    path
-        The database file; None: the one that `warehouse config` shows.
-    writable
-        Whether methods may write: `sweep`, `measure`, and `plan` where it has to evaluate. The
-        file is created if it is missing.
+    Without a `path` it is the file that `warehouse config` shows. Only a `writable` warehouse has
+    `sweep`, `measure`, `execute`, and `plan` where it has to evaluate; it creates a missing file.
 
-    Raises
-    ------
-    WarehouseError
-        Every method raises errors of `warehouse.errors`, with the text and the hint of the
-        command: `InputError` for refused input, `UsageError` for arguments that are unknown or
-        exclude one another and for a writer that is read-only, or `DatabaseError` for a file that
-        is missing, locked or damaged.
+    Methods raise the errors of `warehouse.errors`, with the text and the hint of the command:
+    `InputError` for refused input, `UsageError` for arguments that are unknown or exclude one
+    another, and `DatabaseError` for a file that is missing, locked or damaged.
 
     Examples
     --------
@@ -106,18 +93,12 @@ class Warehouse(StoredRows):
 
         Parameters
         ----------
-        estimator, variant
-            Its name; ``published``, ``corrected`` or errata such as ``R2,R4``.
         frame
             A row for each configuration, shape (rows, inputs): a polars or pandas frame, a pyarrow
             table, a dict of columns, a list of dicts, or the path of a .csv or .parquet file. A
-            missing column or value takes the default of the estimator.
-        relation
-            The grain of the results; None: the first one of the estimator.
-        profile
-            The stored profile of rows that name none.
-        catalog
-            A TOML file with models and systems of your own.
+            missing column or value takes the default of the `estimator`.
+        variant, relation, profile, catalog
+            The options of the command.
         keep_valid
             Leave refused rows out, instead of refusing the frame.
         interval
@@ -173,16 +154,8 @@ class Warehouse(StoredRows):
         """Say why a layout is not the best, as ``warehouse why``.
 
         Every layout of the same problem is evaluated in memory. A layout that breaks a rule is
-        diagnosed, not refused.
-
-        Parameters
-        ----------
-        estimator, variant, profile, catalog
-            As `rank` and `evaluate` take them; the default estimator is that of the command.
-        tokens
-            Tokens of the run, for the default batch.
-        **layout
-            Inputs of the estimator: model, accelerator, num_gpus, tensor_parallel ...
+        diagnosed, not refused. The `layout` consists of inputs of the estimator. Options of the
+        command are `estimator`, `variant`, `tokens`, `profile` and `catalog`.
 
         Examples
         --------
@@ -220,14 +193,8 @@ class Warehouse(StoredRows):
     ) -> StepExplanation:
         """Say why a step takes as long as it does, as ``warehouse explain``.
 
-        Parameters
-        ----------
-        best
-            Take the fastest stored layout that has the given values.
-        estimator, variant, profile, catalog
-            As `why` takes them.
-        **configuration
-            Inputs of the estimator: model, accelerator, num_gpus, tensor_parallel ...
+        The `configuration` consists of inputs of the estimator; `best` takes the fastest stored
+        layout with these values. `estimator`, `variant`, `profile` and `catalog` are as in `why`.
 
         Examples
         --------
@@ -285,30 +252,15 @@ class Warehouse(StoredRows):
         """Plan a run: its best layouts, time, dollars and energy, as ``warehouse plan``.
 
         Layouts that are not stored are evaluated and stored first; that needs a writable warehouse.
+        The arguments are the options of the command:
 
-        Parameters
-        ----------
-        tokens
-            Tokens of the run, such as 15e12 or "15T".
-        model, accelerator
-            Names in any spelling. A shape in `inputs` takes the place of the model.
-        num_gpus
-            The number of GPUs; None: the limits budget_usd, days, max_mw and max_gpus decide.
-        global_batch_size
-            Sequences of a step; None: the default of the `estimator`.
-        seq_len, framework, nvlink_size, profile
-            Inputs; None: those of the model, of the estimator and of the product.
-        catalog, headroom_gb
-            A TOML file with models and systems of your own; memory that a layout must leave free.
-        price, basis, electricity_price, pue, watts, carbon, goodput
-            Terms of cost and energy, as `cost` and `energy` take them; `basis` is on_demand,
-            one_year, three_year or owned.
-        top
-            Layouts to return.
-        allow_large
-            Evaluate also more than 50 million rows, or more than the disk has space for.
-        **inputs
-            A shape, attributes of the system, or columns that every layout must have.
+        - the run: `tokens`, `model`, `accelerator`, `global_batch_size`, `seq_len`, `framework`,
+          `nvlink_size`, `profile`, `catalog`, `headroom_gb`, `estimator`. Further `inputs` are a
+          shape, attributes of the system, or columns that every layout must have;
+        - its size: `num_gpus`, or the limits `budget_usd`, `days`, `max_mw` and `max_gpus`;
+        - terms: `price`, `basis`, `electricity_price`, `pue`, `watts`, `carbon`, `goodput`;
+        - `top`, the layouts to return, and `allow_large`, to evaluate also more than 50 million
+          rows, or more than the disk has space for.
 
         Examples
         --------
@@ -331,7 +283,6 @@ class Warehouse(StoredRows):
             return planned_run(answer_plan(run, sweep, self.path, top, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
-        """Store the layouts that a plan needs and that are not stored."""
         if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
             with self._writing("plan"):
                 store_sweep(sweep, database, allow_large=allow_large)
@@ -348,17 +299,15 @@ class Warehouse(StoredRows):
     ) -> SweepReport:
         """Evaluate every layout of a study and store each as a row, as ``warehouse sweep``.
 
-        Stored cells are not evaluated again.
+        Stored cells are evaluated again only if `force` is set.
 
         Parameters
         ----------
         study
-            A TOML file, the name of a study that comes with the package, or a mapping with what
-            such a file holds. If it is refused, every fault is listed and nothing is written.
+            A TOML file, the name of a study that comes with the package, or a mapping with the
+            content of such a file. If it is refused, every fault is listed and nothing is written.
         variant, profile
-            Take the place of the study's own.
-        force
-            Evaluate stored cells again and replace them.
+            Take the place of those of the study.
         workers
             Processes that evaluate; None: by the cores.
         allow_large
@@ -402,8 +351,9 @@ class Warehouse(StoredRows):
     ) -> pl.DataFrame:
         """Store runs that you measured and compare them with their estimates.
 
-        The same as ``warehouse measure``. If a row is refused, every fault is listed and nothing is
-        written. A warning names columns that are not read.
+        The same as ``warehouse measure``, with its options `estimator`, `profile` and `catalog`. If
+        a row is refused, every fault is listed and nothing is written. A warning names columns that
+        are not read.
 
         Parameters
         ----------
@@ -413,10 +363,6 @@ class Warehouse(StoredRows):
             with measured_memory_kind.
         name, replace
             The name that the runs are stored under; whether they replace those of that name.
-        estimator, catalog
-            As `evaluate` takes them; the default estimator is that of the command.
-        profile
-            A stored profile: runs that name none are estimated with its constants as well.
 
         Returns
         -------

@@ -9,13 +9,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.names import condition, find_name, spellings
-from warehouse.ask.plausible import check_electricity_price, check_prices, check_watts
+from warehouse.ask.plausible import check_terms
 from warehouse.ask.problems import study_filter
-from warehouse.ask.terms import carbons, number_or_name
+from warehouse.ask.terms import carbons, share_and_pue
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.sql_text import listed
+from warehouse.database.sql_text import keep_view, listed
 from warehouse.database.summaries import summary_of
-from warehouse.database.temporary import keep_view
 from warehouse.errors import InputError, UsageError
 from warehouse.options import RUN_NAMES
 from warehouse.studies.variants import stored_variant
@@ -65,12 +64,8 @@ ENERGY_COLUMNS = (
 class RunTable:
     """Rows of a table macro, and the number of runs left out for each reason.
 
-    Attributes
-    ----------
-    grids
-        Name, kind and year of the carbon of each grid that the rows have.
-    purchases
-        Owned accelerator -> the part that its price was paid for: a server, a board or a GPU.
+    `grids` has name, kind and year of the carbon of each grid in the rows; `purchases` has for each
+    owned accelerator the part that its price was paid for: a server, a board or a GPU.
     """
 
     columns: tuple[str, ...]
@@ -97,15 +92,10 @@ def costs(
 ) -> RunTable:
     """Return the cost of runs at the prices of a year, by default the last year with prices.
 
-    Runs without a price in that year keep a line; its note lists the years with prices.
-
-    Parameters
-    ----------
-    prices
-        USD of an hour of one GPU, instead of published prices: each gives its own rows.
+    Runs without a price in that year keep a line; its note lists the years with prices. Given
+    `prices` [USD/GPU-hour] replace the published ones: each has its own rows.
     """
     check_years(prices, year, all_years=all_years)
-    check_prices(connection, prices)
     terms = [{"given_price": price} for price in dict.fromkeys(prices) or (None,)]
     tables, left_out = _run_rows(connection, options, "training_cost_for", COST_COLUMNS, terms)
     rows = [row for table in tables for row in table]
@@ -129,15 +119,10 @@ def energies(
     *,
     all_powers: bool = False,
 ) -> RunTable:
-    """Return the energy and carbon of runs.
+    """Return the energy and carbon of runs, by default on the grids of published runs.
 
-    Parameters
-    ----------
-    carbon
-        kg CO2e of a kWh, or names of rows of table ``grid_carbon``: each gives its own rows.
-        Without one, the grids of published runs.
-    all_powers
-        Also at full load, and of the accelerator alone.
+    Each `carbon` [kg CO2e/kWh], or name in table ``grid_carbon``, has its own rows. All powers are
+    also those at full load, and of the accelerator alone.
     """
     given = carbons(connection, carbon)
     terms = [{"given_kg_co2e_per_kwh": grid.value} for grid in given]
@@ -168,7 +153,6 @@ def _tuples(rows: Iterable[Line]) -> list[Row]:
 
 
 def _latest(rows: Sequence[Line]) -> list[Line]:
-    """Return the rows of the last year of each accelerator and basis."""
     last: dict[tuple[Any, Any], int] = {}
     for row in rows:
         key = (row["accelerator"], row["basis"])
@@ -205,17 +189,9 @@ def _run_rows(
     terms: Sequence[Mapping[str, float | None]],
     where: str = "",
 ) -> tuple[list[list[Line]], dict[str, int]]:
-    """Return the rows of a macro for each set of terms, and the runs left out by reason."""
-    check_electricity_price(connection, options.electricity_price)
-    check_watts(connection, options.watts)
-    goodput = number_or_name(
-        *(connection, options.goodput, "goodput", "goodput"),
-        "$value > 0 and $value <= 1",
-        "0.9 for 90 %",
-    )
-    pue = number_or_name(
-        connection, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
-    )
+    prices = [price for term in terms if (price := term.get("given_price")) is not None]
+    check_terms(connection, prices, options.electricity_price, options.watts)
+    goodput, pue = share_and_pue(connection, options.goodput, options.pue)
     problems = _problems(connection, options)
     keep_view(connection, RUNS, f"problem_id in ({listed(problems)})" if problems else "")
     filters = _stored_filters(connection, options)
@@ -336,7 +312,6 @@ def _has_run(connection: DuckDBPyConnection, filters: Mapping[str, str]) -> bool
 
 
 def _priced_as(connection: DuckDBPyConnection, name: str) -> str | None:
-    """Return the accelerator whose prices hold for an accelerator, a system or a device."""
     query = "select spelling, accelerator from accelerator_spelling"
     priced = dict(connection.execute(query).fetchall())
     return find_name(name, set(priced.values()), priced)

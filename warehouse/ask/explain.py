@@ -7,7 +7,7 @@ Each constant moves alone: up and down by a hundredth, and to the ends of its st
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from estimators import registry
 from estimators.columns import COLUMNS
-from estimators.contract import Array, Catalog, Columns, Formula, Scalar
+from estimators.contract import Array, Catalog, Formula, Scalar
 from estimators.interval import (
     Moves,
     combined,
@@ -64,12 +64,10 @@ class Sensitivity:
     Attributes
     ----------
     lowest, highest
-        The stated range. Both ends are the value if the default is certain, and None if the
-        configuration itself gives the constant.
+        The stated range, with the step seconds `at_lowest` and `at_highest`. Both ends are the
+        value if the default is certain, and None if the configuration itself gives the constant.
     elasticity
         d ln(step) / d ln(constant); None if the constant is zero or a flag.
-    at_lowest, at_highest
-        Step seconds at the ends of the range.
     cause
         Constants with the same cause err together.
     other_share
@@ -158,16 +156,8 @@ def explain_pairs(
 ) -> Explanation:
     """Return the explanation of the step that texts such as ``num_gpus=64`` describe.
 
-    Parameters
-    ----------
-    database
-        The file with the stored layouts and profiles; without `best` it may be missing.
-    best
-        Take the fastest stored layout that has the given values.
-    profile
-        The stored profile of a layout that names none.
-    catalog
-        A TOML file of models and systems.
+    With `best` it is the fastest stored layout that has these values. Without it the database may
+    be missing.
     """
     chosen = registry.get(estimator or registry.default("explain"))
     require_formulas(chosen)
@@ -210,125 +200,107 @@ def explain(
     ]
     parts.sort(key=lambda part: -part.seconds)
     known = shown.given if given is None else frozenset(given)
-    row = _Row(shown, _columns(shown), catalog, known)
-    moves = row.moves()
+    columns = _columns(shown)
+    of_row = (estimator, shown.relation, columns, shown.mends, catalog)
+    moves = moved(*of_row, constant_spreads(estimator, columns, catalog, known))[1]
     moves_of = {each.spread.name: each for each in moves}
+
+    def steps(changes: Iterable[Mapping[str, float]]) -> list[float]:
+        """Return the step seconds under each set of changes."""
+        arrays = [{name: np.array([value]) for name, value in values.items()} for values in changes]
+        return [float(seconds[0]) for seconds in steps_under(*of_row, arrays)]
+
     names = (*estimator.rates, *estimator.constants)
-    nudged = iter(row.steps([_nudged(shown, n, sign) for n in names for sign in (-1, 1)]))
+    nudged = iter(steps(_nudged(shown, name, sign) for name in names for sign in (-1, 1)))
     sensitivities = [
-        row.sensitivity(name, moves_of.get(name), next(nudged), next(nudged)) for name in names
+        _sensitivity(shown, name, catalog, known, moves_of.get(name), next(nudged), next(nudged))
+        for name in names
     ]
     sensitivities.sort(key=_weight)
-    likely = row.likely(step, moves)
-    extreme = row.extreme(likely, moves)
+    likely = step, step
+    if has_interval(estimator, shown.relation):
+        share = estimator.independent_share(shown.relation, columns, shown.mends, catalog)
+        low, high = combined(np.array([step]), moves, share, catalog)
+        likely = float(low[0]), float(high[0])
+    fast, slow = steps(_ends(moves))
+    if moves:
+        slow *= 1 + interval_term(catalog, "left_out")[2]
+    extreme = min(fast, likely[0]), max(slow, likely[1])
     return Explanation(shown, step, tuple(parts), tuple(sensitivities), likely, extreme)
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One configuration as columns of one row, and the constants that are known."""
+def _ends(moves: Iterable[Moves]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the constants that make the step fastest, and slowest: an end, or the default."""
+    fast_ends: dict[str, float] = {}
+    slow_ends: dict[str, float] = {}
+    for each in moves:
+        low, high = float(each.spread.lowest[0]), float(each.spread.highest[0])
+        at_low, at_high = float(each.at_lowest[0]), float(each.at_highest[0])
+        if min(at_low, at_high) < 0:
+            fast_ends[each.spread.name] = low if at_low < at_high else high
+        if max(at_low, at_high) > 0:
+            slow_ends[each.spread.name] = low if at_low > at_high else high
+    return fast_ends, slow_ends
 
-    shown: Evaluation
-    columns: Columns
-    catalog: Catalog
-    given: frozenset[str]
 
-    def moves(self) -> list[Moves]:
-        """Return how each constant that has a range moves the step."""
-        shown = self.shown
-        spreads = constant_spreads(shown.estimator, self.columns, self.catalog, self.given)
-        return moved(
-            shown.estimator, shown.relation, self.columns, shown.mends, self.catalog, spreads
-        )[1]
+def _sensitivity(
+    shown: Evaluation,
+    name: str,
+    catalog: Catalog,
+    given: frozenset[str],
+    moves: Moves | None,
+    down: float,
+    up: float,
+) -> Sensitivity:
+    """Return the effect of one constant, from the step with a little less and a little more."""
+    default = shown.problem[name]
+    value = float(default or 0)
+    elasticity = None
+    if value > 0 and not isinstance(default, bool):
+        upper = min(value * (1 + NUDGE), _upper_limit(name))
+        elasticity = math.log(up / down) / math.log(upper / (value * (1 - NUDGE)))
+    system = str(shown.problem.get("accelerator") or "given")
+    source = "given" if name in given else system
+    effect = Sensitivity(name, value, elasticity=elasticity, cause=name, source=source)
+    row = None if name in given else _default(shown, name, catalog)
+    if row is None:
+        return effect
+    step = float(shown.results["step_seconds"] or 0)
+    effect = replace(
+        effect,
+        lowest=value,
+        highest=value,
+        at_lowest=step,
+        at_highest=step,
+        is_assumed=bool(row["is_assumed"]),
+        source=str(row["source"]),
+    )
+    if moves is None:
+        return effect
+    spread = moves.spread
+    return replace(
+        effect,
+        lowest=float(spread.lowest[0]),
+        highest=float(spread.highest[0]),
+        at_lowest=step * math.exp(float(moves.at_lowest[0])),
+        at_highest=step * math.exp(float(moves.at_highest[0])),
+        cause=spread.cause,
+        other_share=float(spread.other_share[0]) if spread.is_choice[0] else None,
+    )
 
-    def steps(self, changes: Sequence[Mapping[str, float]]) -> list[float]:
-        """Return the step seconds of the configuration under each set of changes."""
-        shown = self.shown
-        arrays = [{name: np.array([value]) for name, value in one.items()} for one in changes]
-        seconds = steps_under(
-            shown.estimator, shown.relation, self.columns, shown.mends, self.catalog, arrays
-        )
-        return [float(values[0]) for values in seconds]
 
-    def likely(self, step: float, moves: Sequence[Moves]) -> tuple[float, float]:
-        """Return the interval; an estimator without constants has none."""
-        shown = self.shown
-        if not has_interval(shown.estimator, shown.relation):
-            return step, step
-        share = shown.estimator.independent_share(
-            shown.relation, self.columns, shown.mends, self.catalog
-        )
-        low, high = combined(np.array([step]), moves, share, self.catalog)
-        return float(low[0]), float(high[0])
-
-    def extreme(self, likely: tuple[float, float], moves: Sequence[Moves]) -> tuple[float, float]:
-        """Return the step with every constant at its fast end, and at its slow end.
-
-        Each constant takes the end, or its default, that makes the step fastest or slowest.
-        """
-        fast_ends: dict[str, float] = {}
-        slow_ends: dict[str, float] = {}
-        for each in moves:
-            low, high = float(each.spread.lowest[0]), float(each.spread.highest[0])
-            at_low, at_high = float(each.at_lowest[0]), float(each.at_highest[0])
-            if min(at_low, at_high) < 0:
-                fast_ends[each.spread.name] = low if at_low < at_high else high
-            if max(at_low, at_high) > 0:
-                slow_ends[each.spread.name] = low if at_low > at_high else high
-        fast, slow = self.steps([fast_ends, slow_ends])
-        if moves:
-            slow *= 1 + interval_term(self.catalog, "left_out")[2]
-        return min(fast, likely[0]), max(slow, likely[1])
-
-    def sensitivity(self, name: str, moves: Moves | None, down: float, up: float) -> Sensitivity:
-        """Return the effect of one constant, given the step at both nudges."""
-        default = self.shown.problem[name]
-        value = float(default or 0)
-        elasticity = None
-        if value > 0 and not isinstance(default, bool):
-            upper = min(value * (1 + NUDGE), _upper_limit(name))
-            elasticity = math.log(up / down) / math.log(upper / (value * (1 - NUDGE)))
-        system = str(self.shown.problem.get("accelerator") or "given")
-        source = "given" if name in self.given else system
-        effect = Sensitivity(name, value, elasticity=elasticity, cause=name, source=source)
-        row = self._default(name)
-        if row is None:
-            return effect
-        step = float(self.shown.results["step_seconds"] or 0)
-        effect = replace(
-            effect,
-            lowest=value,
-            highest=value,
-            at_lowest=step,
-            at_highest=step,
-            is_assumed=bool(row["is_assumed"]),
-            source=str(row["source"]),
-        )
-        if moves is None:
-            return effect
-        spread = moves.spread
-        return replace(
-            effect,
-            lowest=float(spread.lowest[0]),
-            highest=float(spread.highest[0]),
-            at_lowest=step * math.exp(float(moves.at_lowest[0])),
-            at_highest=step * math.exp(float(moves.at_highest[0])),
-            cause=spread.cause,
-            other_share=float(spread.other_share[0]) if spread.is_choice[0] else None,
-        )
-
-    def _default(self, name: str) -> Mapping[str, Scalar] | None:
-        """Return the row of `step_constant` that gives the configuration its constant."""
-        if name in self.given or name not in self.shown.estimator.constants:
-            return None
-        values = self.shown.problem
-        system = (values.get("accelerator"), values.get("framework"))
-        key = place_of(self.shown.estimator, self.catalog, name, system)
-        row = None if key is None else self.catalog.tables["step_constant"][key]
-        is_default = row is not None and math.isclose(
-            float(row["constant_value"] or 0), float(values[name] or 0)
-        )
-        return row if is_default else None
+def _default(shown: Evaluation, name: str, catalog: Catalog) -> Mapping[str, Scalar] | None:
+    """Return the row of `step_constant` that gives the configuration its constant."""
+    if name not in shown.estimator.constants:
+        return None
+    values = shown.problem
+    system = (values.get("accelerator"), values.get("framework"))
+    key = place_of(shown.estimator, catalog, name, system)
+    row = None if key is None else catalog.tables["step_constant"][key]
+    is_default = row is not None and math.isclose(
+        float(row["constant_value"] or 0), float(values[name] or 0)
+    )
+    return row if is_default else None
 
 
 def _nudged(shown: Evaluation, name: str, sign: int) -> dict[str, float]:

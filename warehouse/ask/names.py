@@ -73,21 +73,15 @@ def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filter
         if value not in known:
             aliases = spellings(connection, column)
             names[column] = find_name(value, known, aliases) or aliases.get(value, value)
-    product = product_of_system(connection, names.get("accelerator"))
-    if product is None or _is_stored(connection, names):
+    if "accelerator" not in names:
         return names
-    of_product = {**names, "accelerator": product}
-    return of_product if _is_stored(connection, of_product) else names
-
-
-def product_of_system(connection: DuckDBPyConnection, accelerator: str | int | None) -> str | None:
-    """Return the product behind a publication's system; None for any other name."""
-    if accelerator is None:
-        return None
     query = "select accelerator, priced_as from priced_as"
     products = dict(connection.execute(query).fetchall())
-    name = find_name(str(accelerator), products, {})
-    return None if name is None else products[name]
+    system = find_name(str(names["accelerator"]), products, {})
+    if system is None or _is_stored(connection, names):
+        return names
+    of_product = {**names, "accelerator": products[system]}
+    return of_product if _is_stored(connection, of_product) else names
 
 
 def _is_stored(connection: DuckDBPyConnection, filters: Filters) -> bool:

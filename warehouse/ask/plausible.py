@@ -67,7 +67,6 @@ def questioned_attributes(
 
 
 def _known(catalog: Catalog, name: str) -> dict[str, float]:
-    """Return the known values of an attribute by accelerator, those of products first."""
     values: dict[str, float] = {}
     own_systems = catalog.tables.get(OWN_SYSTEM, {})
     for table, column in (("accelerator", _TABLES[name]), ("system", name)):
@@ -77,63 +76,70 @@ def _known(catalog: Catalog, name: str) -> dict[str, float]:
     return values
 
 
-def check_prices(connection: DuckDBPyConnection, prices: Sequence[float]) -> None:
-    """Refuse prices of an hour that are more than `FAR` times the dearest published one."""
-    query = (
-        "select on_demand_usd_per_gpu_hour, hardware, vendor from gpu_hour_price "
-        "where on_demand_usd_per_gpu_hour is not null order by all desc limit 1"
-    )
-    [(most, hardware, vendor)] = connection.execute(query).fetchall() if prices else [(0, "", "")]
+def check_terms(
+    connection: DuckDBPyConnection,
+    prices: Sequence[float],
+    electricity_price: float | None,
+    watts: float | None,
+) -> None:
+    """Refuse prices and a power of a GPU that are far from all published ones.
+
+    A price may be `FAR` times the dearest published one. The power may be `FAR` times the largest
+    published power of a GPU with its server, and a tenth of the least design power of an
+    accelerator.
+    """
     for price in prices:
-        if price > FAR * most:
-            raise InputError(
-                f"`--price` {price:g} is more than {FAR} times the dearest published price of an "
-                f"hour of one GPU, {most:.2f} USD ({hardware}, {vendor})",
-                "give USD of one GPU, not of a server, and not in cents",
-            )
-
-
-def check_electricity_price(connection: DuckDBPyConnection, price: float | None) -> None:
-    """Refuse a price of a kWh that is more than `FAR` times the dearest published one."""
-    if price is None:
-        return
-    query = "select usd_per_kwh, region, year from electricity_price order by all desc limit 1"
-    [(most, region, year)] = connection.execute(query).fetchall()
-    if price > FAR * most:
-        raise InputError(
-            f"`--electricity-price` {price:g} is more than {FAR} times the dearest published price "
-            f"of a kWh, {most:.3f} USD ({region}, {year})",
+        _refuse_large(
+            connection,
+            f"`--price` {price:g}",
+            price,
+            "select on_demand_usd_per_gpu_hour, hardware || ', ' || vendor from gpu_hour_price",
+            "dearest published price of an hour of one GPU, {:.2f} USD",
+            "give USD of one GPU, not of a server, and not in cents",
+        )
+    if electricity_price is not None:
+        _refuse_large(
+            connection,
+            f"`--electricity-price` {electricity_price:g}",
+            electricity_price,
+            "select usd_per_kwh, region || ', ' || year from electricity_price",
+            "dearest published price of a kWh, {:.3f} USD",
             "USD of a kWh: 0.07 for 70 USD/MWh or 7 cents/kWh",
         )
-
-
-def check_watts(connection: DuckDBPyConnection, watts: float | None) -> None:
-    """Refuse a power of a GPU that is far from all published ones.
-
-    It may be `FAR` times the largest published power of a GPU with its server, and a tenth of the
-    least design power of an accelerator.
-    """
     if watts is None:
         return
-    query = (
-        "select {watts}, accelerator from accelerator where {watts} is not null "
-        "order by {watts} {order}, accelerator limit 1"
+    said, hint = (
+        f"`--watts` {watts:g}",
+        "watts of one GPU with its share of the server: 1200 for 1.2 kW",
     )
-    [(least, smallest)] = connection.execute(query.format(watts="tdp_watts", order="")).fetchall()
-    [(most, largest)] = connection.execute(
-        query.format(watts="server_watts_per_gpu", order="desc")
-    ).fetchall()
-    far = ""
+    query = (
+        "select tdp_watts, accelerator from accelerator where tdp_watts is not null "
+        "order by all limit 1"
+    )
+    [(least, smallest)] = connection.execute(query).fetchall()
     if watts < least / FAR:
-        far = (
-            "less than a tenth of the smallest published power of an accelerator, "
-            f"{least:,.0f} watts ({smallest})"
+        raise InputError(
+            f"{said} is less than a tenth of the smallest published power of an accelerator, "
+            f"{least:,.0f} watts ({smallest})",
+            hint,
         )
-    elif watts > FAR * most:
-        far = (
-            f"more than {FAR} times the largest published power of a GPU with its server, "
-            f"{most:,.0f} watts ({largest})"
+    _refuse_large(
+        connection,
+        said,
+        watts,
+        "select server_watts_per_gpu, accelerator from accelerator",
+        "largest published power of a GPU with its server, {:,.0f} watts",
+        hint,
+    )
+
+
+def _refuse_large(
+    connection: DuckDBPyConnection, said: str, value: float, query: str, largest: str, hint: str
+) -> None:
+    """Refuse a value that is more than `FAR` times the largest of a query, a value and its name."""
+    rows = connection.execute(f"{query} order by 1 desc nulls last, 2 limit 1").fetchall()
+    [(most, name)] = rows
+    if value > FAR * most:
+        raise InputError(
+            f"{said} is more than {FAR} times the {largest.format(most)} ({name})", hint
         )
-    if far:
-        hint = "watts of one GPU with its share of the server: 1200 for 1.2 kW"
-        raise InputError(f"`--watts` {watts:g} is {far}", hint)

@@ -80,12 +80,9 @@ class Ranking:
         Their layouts have no rank; they are shown only if no other problem is.
     num_in_part
         Shown problems whose layouts have some fixed values: no whole space was searched.
-    num_problems
-        Problems that pass the filters.
-    num_without, num_without_figure
-        Problems of which no layout fits in memory, or none has the column of the ranking.
-    num_without_time
-        Problems whose estimator gives no step time.
+    num_without, num_without_figure, num_without_time
+        Problems of which no layout fits in memory, or none has the column of the ranking, or whose
+        estimator gives no step time.
     """
 
     columns: tuple[str, ...]
@@ -111,19 +108,9 @@ def ranking(
 ) -> tuple[Filters, Ranking]:
     """Return the filters with the estimator that answers, and the best layouts of each problem.
 
-    Parameters
-    ----------
-    filters
-        Values of columns of problems and cells, in any spelling.
-    estimator
-        Its name; None: the first by precedence that has a problem that passes.
-    top
-        Layouts of each problem; by default ten of one problem, or the best one of several.
-    by
-        A numeric column of `configuration`, the best value first.
-    study
-        Name of a stored study: keep its problems alone. Its estimator answers, and its variant
-        if it has only one.
+    Filters are values of columns of problems and cells, in any spelling. The default estimator is
+    the first by precedence that has a problem that passes; that of a study answers, with its
+    variant if it has only one. By default `top` is ten of one problem, or the best one of several.
     """
     of_study = None if study is None else study_filter(connection, study)
     if of_study is not None:
@@ -300,7 +287,6 @@ def _own_views(connection: DuckDBPyConnection, estimator: str) -> list[str]:
 
 
 def _known_column(connection: DuckDBPyConnection, by: str) -> str:
-    """Return the numeric column of `configuration` that `by` names in any capitals."""
     found = connection.execute(
         f"select column_name from duckdb_columns() where {IN_MAIN} "
         "and table_name = 'configuration' "
@@ -316,7 +302,6 @@ def _known_column(connection: DuckDBPyConnection, by: str) -> str:
 
 
 def _sorted(problems: Iterable[Record]) -> list[Record]:
-    """Return problems in order of their names, then of every other value but the id."""
     return sorted(
         problems,
         key=lambda problem: [

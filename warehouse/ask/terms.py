@@ -37,16 +37,18 @@ class Term:
     value: float
 
 
-def number_or_name(
-    connection: DuckDBPyConnection,
-    text: str | None,
-    option: str,
-    table: str,
-    limits: str,
-    hint: str = "",
-) -> float | None:
-    """Return the number of `term`; None without a text."""
-    return None if text is None else term(connection, text, option, table, limits, hint).value
+def share_and_pue(
+    connection: DuckDBPyConnection, goodput: str | None, pue: str | None
+) -> tuple[float | None, float | None]:
+    """Return the numbers of `--goodput` and `--pue`, which may be names; None without a text."""
+    share, hint = "$value > 0 and $value <= 1", "0.9 for 90 %"
+    ratio = "$value >= 1 and $value <= 10"
+    return (
+        None
+        if goodput is None
+        else term(connection, goodput, "goodput", "goodput", share, hint).value,
+        None if pue is None else term(connection, pue, "pue", "facility_pue", ratio).value,
+    )
 
 
 def carbons(connection: DuckDBPyConnection, texts: Iterable[str] | None) -> list[Term]:

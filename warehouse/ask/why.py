@@ -23,7 +23,13 @@ from warehouse.ask.defaults import (
 )
 from warehouse.errors import require_capability
 from warehouse.evaluate.inputs import resolve_rows, scalars
-from warehouse.evaluate.one import Evaluation, read_pairs, read_values, show_configuration
+from warehouse.evaluate.one import (
+    Evaluation,
+    read_pairs,
+    read_values,
+    resolve_problem,
+    show_configuration,
+)
 from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
 from warehouse.studies.variants import mends_of_options
@@ -58,13 +64,10 @@ class LayoutQuery:
     num_gpus
         None if it was not given: the product of the degrees.
     batch
-        Sequences of a step; None if the number of microbatches or the estimator sets it.
-    dataset_tokens
-        Tokens of the run that the default batch follows from.
+        Sequences of a step; None if the number of microbatches or the estimator sets it. A default
+        batch follows from `dataset_tokens`, rounded to a multiple of `multiple`.
     is_default_tokens
-        Whether these are `TOKENS_PER_PARAMETER` for each active parameter.
-    multiple
-        The batch is rounded to a multiple of this number; None if it needs no rounding.
+        Whether the tokens are `TOKENS_PER_PARAMETER` for each active parameter.
     shape_from
         The stored study that the model's shape is taken from; empty: none.
     """
@@ -129,13 +132,10 @@ class Diagnosis:
     rank
         1 + the number of faster layouts that fit; None if the layout does not fit.
     num_layouts, num_fitting
-        Layouts of the problem that a search finds, and those of them that fit.
-    is_searched
-        Whether the layout is one of them.
-    parts
-        Parts of the step, the largest loss first.
-    memory
-        Parts of the memory in bytes, the largest first.
+        Layouts of the problem that a search finds, and those of them that fit. If `is_searched`,
+        the layout is one of them.
+    parts, memory
+        Parts of the step, the largest loss first; bytes of the parts of the memory.
     excess_bytes
         Memory above the capacity; negative if the layout fits.
     neighbours
@@ -183,26 +183,24 @@ def completed(
     numbers = read_values(relation, {name: texts[name] for name in names if name in texts})
     num_gpus, batch = (_whole(numbers.get(n)) for n in ("num_gpus", "global_batch_size"))
     problem = _problem(estimator, texts, mends, catalog)
+    query = LayoutQuery(texts, problem, num_gpus, batch)
     if batch is not None or "num_microbatches" in texts or not problem:
-        return LayoutQuery(texts, problem, num_gpus, batch)
+        return query
     _, active = estimator.layer_parameters(problem)
     if math.isnan(active):  # no layers to count: the estimator sets its own batch
-        return LayoutQuery(texts, problem, num_gpus, None)
+        return query
     dataset_tokens = tokens or TOKENS_PER_PARAMETER * active
     by_rule = estimator.default_batch(problem, dataset_tokens)
     unit = _sequences_at_once(numbers, num_gpus)
     batch = max(round(by_rule / unit), 1) * unit
-    texts["global_batch_size"] = str(batch)
-    multiple = None if batch == by_rule else unit
-    return LayoutQuery(
-        texts,
-        problem,
-        num_gpus,
-        batch,
+    return replace(
+        query,
+        given={**texts, "global_batch_size": str(batch)},
+        batch=batch,
         is_default_batch=True,
         dataset_tokens=dataset_tokens,
         is_default_tokens=tokens is None,
-        multiple=multiple,
+        multiple=None if batch == by_rule else unit,
     )
 
 
@@ -215,7 +213,7 @@ def _problem(
     of_problem = {name: text for name, text in texts.items() if name not in layout}
     on_one_gpu = {**of_problem, "num_gpus": "1", "global_batch_size": "1"}
     try:
-        return show_configuration(estimator, relation, on_one_gpu, mends, catalog).problem
+        return resolve_problem(estimator, relation, on_one_gpu, mends, catalog)
     except RefusedError:
         return {}
 
@@ -249,16 +247,7 @@ def diagnose_pairs(
 ) -> tuple[LayoutQuery, Diagnosis]:
     """Return the layout that texts such as ``num_gpus=64`` describe, completed, and its diagnosis.
 
-    Parameters
-    ----------
-    database
-        The file with the stored profiles; it may be missing.
-    tokens
-        Tokens of the run, for the default batch.
-    profile
-        The stored profile of a layout that names none.
-    catalog
-        A TOML file of models and systems.
+    The database may be missing. The default batch follows from the tokens of the run.
     """
     chosen = registry.get(estimator or registry.default("why"))
     require_layouts(chosen)
@@ -344,7 +333,6 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
 
 
 def _row_of(space: Layouts, layout: Mapping[str, Scalar]) -> int | None:
-    """Return the row of a layout; None if it is not there."""
     rows = np.arange(len(space))
     for name, value in layout.items():
         rows = rows[~space.differs(name, value, rows)]
@@ -412,7 +400,6 @@ def _neighbour(name: str, old: Scalar, layout: Mapping[str, Scalar]) -> Neighbou
 
 
 def _is_forced(space: Layouts, rows: Array, name: str) -> Array:
-    """Return whether a layout's value follows from its other degrees."""
     columns = space.columns
     if name == "uses_sequence_parallel":
         return np.asarray(columns["tensor_parallel"][rows] == 1)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warehouse.calibrate.kernels import KernelCalibration
 from warehouse.database import derived
 from warehouse.database.facts import CALIBRATION
-from warehouse.database.recording import record, record_removal
+from warehouse.database.recording import record
 from warehouse.database.sink import arrow_table, transaction
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 
@@ -114,7 +114,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
         for table in TABLES:
             connection.execute(f"delete from {table} where profile = ?", [name])
         derived.refresh_problems(connection, [name])
-        record_removal(connection, CALIBRATION, name)
+        record(connection, CALIBRATION, name, is_removed=True)
     [(rows, studies)] = connection.execute(
         """
         with evaluated as (

@@ -11,8 +11,8 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import fetched, put_for_people, put_page, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace
-from warehouse.cli.output import Output
+from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace, refuse_given
+from warehouse.cli.output import Output, refuse_choice
 from warehouse.cli.waiting import working
 from warehouse.options import DEFAULT_FIT, Accelerator, EstimatorName
 from warehouse.show.formats import count
@@ -138,10 +138,11 @@ def calibrate(
     have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,
     num_gpus and message_bytes, both with seconds.
     """
-    from warehouse.errors import UsageError, require_capability
+    from warehouse.errors import require_capability
 
-    if replace and name is None:
-        raise UsageError("`--replace` needs --name", "name the profile to replace")
+    if name is None:
+        refuse_given({"--replace": replace}, "needs --name", "name the profile to replace")
+    refuse_choice(output)
     _refuse_mixed(reference, fitting, timed)
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     require_capability(chosen, "constants", "has no constants to calibrate")
@@ -166,28 +167,22 @@ def _refuse_mixed(reference: str | None, fitting: FitOptions, timed: TimedOption
     from warehouse.errors import UsageError
 
     if timed.kernels:
-        mixed = {
+        of_steps = {
             "REFERENCE": reference,
-            "--rows": fitting.rows,
+            "--rows": fitting.rows or None,
             "--beyond-range": fitting.beyond_range,
+            "--fit": fitting.fit != DEFAULT_FITTED,
         }
-        mixed["--fit"] = fitting.fit != DEFAULT_FITTED
-        given = next((option for option, value in mixed.items() if value), None)
-        if given is not None:
-            hint = f"leave {given} out: kernels are not fitted to steps"
-            raise UsageError(f"`{given}` and `--kernels` exclude one another", hint)
+        hint = "leave it out: kernels are not fitted to steps"
+        refuse_given(of_steps, "and `--kernels` exclude one another", hint)
         return
     if reference is None:
         raise UsageError(
             "neither REFERENCE nor `--kernels` is given",
             "name a table of published steps, or a file of timings",
         )
-    for option, value in {
-        "--accelerator": timed.accelerator,
-        "--sustained": timed.sustained,
-    }.items():
-        if value:
-            raise UsageError(f"`{option}` needs --kernels", f"leave {option} out")
+    of_kernels = {"--accelerator": timed.accelerator, "--sustained": timed.sustained}
+    refuse_given(of_kernels, "needs --kernels", "leave it out")
 
 
 def _fitted(estimator: Estimator, reference: str, fitting: FitOptions) -> Calibration:

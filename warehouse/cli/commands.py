@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Listing:
     """One command.
 
     Attributes
@@ -47,74 +47,75 @@ class Entry:
 
 
 COMMANDS = (
-    Entry("quickstart", "warehouse quickstart"),
-    Entry("init", "warehouse init", "database"),
-    Entry("sweep", "warehouse sweep gpt3_1T_1d"),
-    Entry("drop", "warehouse drop gpt3_1T_1d", "database"),
-    Entry(
+    Listing("quickstart", "warehouse quickstart"),
+    Listing("init", "warehouse init", "database"),
+    Listing("sweep", "warehouse sweep gpt3_1T_1d"),
+    Listing("drop", "warehouse drop gpt3_1T_1d", "database"),
+    Listing(
         "evaluate",
         "warehouse sql \"from current_roofline where variant = 'corrected' limit 100\" "
         "--format csv > configs.csv\n"
-        "warehouse evaluate roofline configs.csv --out results.csv",
+        "warehouse evaluate --estimator roofline configs.csv --out results.csv",
     ),
-    Entry(
+    Listing(
         "show",
-        "warehouse show pipeline chip=A100_40GB num_layers=120 hidden_size=12288 data_parallel=8",
+        "warehouse show --estimator pipeline chip=A100_40GB num_layers=120 hidden_size=12288 "
+        "data_parallel=8",
     ),
-    Entry("rank", "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
-    Entry(
+    Listing("rank", "warehouse rank --model gpt3_1T --accelerator H200 --num-gpus 4096"),
+    Listing(
         "operations",
         "warehouse operations --best --model gpt3_1T --accelerator H200 --num-gpus 4096",
     ),
-    Entry(
+    Listing(
         "explain",
         "warehouse explain model=llama3_70B 'accelerator=H100 SXM 80GB' num_gpus=64 "
         "tensor_parallel=8 pipeline_parallel=2 global_batch_size=256",
     ),
-    Entry(
+    Listing(
         "why",
         "warehouse why model=llama3_8B 'accelerator=H100 SXM 80GB' num_gpus=64 "
         "global_batch_size=256 tensor_parallel=4 pipeline_parallel=2",
     ),
-    Entry("plan", "warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128"),
-    Entry(
+    Listing("plan", "warehouse plan --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128"),
+    Listing(
         "report",
         "warehouse report --model llama3_8B --tokens 1e12 --accelerator H100 --gpus 128 "
         "--out plan.html",
         "plan",
     ),
-    Entry("cost", "warehouse cost --model gpt3_1T --tokens 20e12"),
-    Entry(
+    Listing("cost", "warehouse cost --model gpt3_1T --tokens 20e12"),
+    Listing(
         "energy", "warehouse energy --model gpt3_1T --tokens 20e12 --pue 1.2 --carbon 0.385", "cost"
     ),
-    Entry("plot", "warehouse plot training_days --model gpt3_1T --out days.svg"),
-    Entry("explore", "warehouse explore"),
-    Entry(
+    Listing("plot", "warehouse plot training_days --model gpt3_1T --out days.svg"),
+    Listing("explore", "warehouse explore"),
+    Listing(
         "measure",
         "printf 'model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds\\n"
         "llama3_8B,H100,64,2,256,4.4\\n' > runs.csv\nwarehouse measure runs.csv --name ours",
     ),
-    Entry("validate", "warehouse validate"),
-    Entry("calibrate", "warehouse calibrate published_megatron_recompute --name megatron_2022"),
-    Entry("profiles", "warehouse profiles", "calibrate"),
-    Entry(
+    Listing("validate", "warehouse validate"),
+    Listing("calibrate", "warehouse calibrate published_megatron_recompute --name megatron_2022"),
+    Listing("profiles", "warehouse profiles", "calibrate"),
+    Listing(
         "sql", 'warehouse sql "select model, count(*) from configuration group by model"', "query"
     ),
-    Entry("export", "warehouse export configuration_rank --out ranks.parquet"),
-    Entry("import", "warehouse export --facts facts\nwarehouse import facts", "export"),
-    Entry(
+    Listing("export", "warehouse export configuration_rank --out ranks.parquet"),
+    Listing("import", "warehouse export --facts facts\nwarehouse import facts", "export"),
+    Listing(
         "collect",
         "warehouse sweep gpt3_1T_1d --lake lake --shard 1/2\n"
         "warehouse sweep gpt3_1T_1d --lake lake --shard 2/2\n"
         "warehouse collect lake",
         "lake",
     ),
-    Entry("backup", "warehouse backup copy.duckdb", "database"),
-    Entry("rebuild", "warehouse rebuild"),
-    Entry("repair", "warehouse repair", "rebuild"),
-    Entry("compact", "warehouse compact", "database"),
-    Entry("schema", "warehouse schema configuration_rank"),
-    Entry("config", "warehouse config"),
-    Entry("status", "warehouse status"),
+    Listing("backup", "warehouse backup copy.duckdb", "database"),
+    Listing("rebuild", "warehouse rebuild"),
+    Listing("repair", "warehouse repair", "rebuild"),
+    Listing("compact", "warehouse compact", "database"),
+    Listing("schema", "warehouse schema configuration_rank"),
+    Listing("config", "warehouse config"),
+    Listing("status", "warehouse status"),
 )
 """The commands in the order of --help."""

@@ -8,17 +8,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.display import (
-    chosen_places,
+    chosen_columns,
     fitted,
-    has_text_ids,
-    refuse_choice,
+    refuse_missing_columns,
     shown_width,
     terminal,
     terminal_width,
 )
+from warehouse.cli.output import current_output, refuse_choice
 from warehouse.cli.waiting import clear_line
 from warehouse.errors import escaped
 from warehouse.show.formats import Format, write
+from warehouse.show.page import Section
 from warehouse.show.values import json_value, with_text_ids
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from warehouse.show.page import Page, Section
+    from warehouse.show.page import Page
     from warehouse.show.tables import Terminal
     from warehouse.show.values import Blocks, Row
 
@@ -48,11 +49,8 @@ def title_line(estimator: str) -> str:
 
 def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> None:
     """Print a result to stdout in base units."""
-    places = chosen_places(columns)
-    if places is not None:
-        columns = [columns[place] for place in places]
-        blocks = ([[row[place] for place in places] for row in block] for block in blocks)
-    _write(columns, blocks, form, terminal(columns))
+    refuse_missing_columns([(columns, columns)])
+    _put(columns, blocks, form)
 
 
 def put_for_people(
@@ -66,27 +64,47 @@ def put_for_people(
 
     A table leaves out columns of `drop`. `headings` replaces usual ones, by column.
     """
+    section = Section("", columns, rows, drop, headings)
+    refuse_missing_columns([(columns, _headings(section))])
+    _put_section(section, form)
 
-    def headed() -> list[str]:
-        from warehouse.show.units import for_people
 
-        return for_people(columns, rows, headings)[0]
+def _put(columns: Sequence[str], blocks: Blocks, form: Format) -> None:
+    if chosen := chosen_columns(columns, columns):
+        columns = [columns[index] for index in chosen]
+        blocks = ([[row[index] for index in chosen] for row in block] for block in blocks)
+    _write(columns, blocks, form, terminal(columns))
 
-    places = chosen_places(columns, headed)
-    if places is not None:
-        columns = [columns[place] for place in places]
-        rows = [[row[place] for place in places] for row in rows]
-    if form not in (Format.TABLE, Format.MARKDOWN):
-        _write(columns, [rows], form)
+
+def _put_section(section: Section, form: Format) -> None:
+    """Print the table of a section: for people with the units and headings that they read."""
+    columns, rows = section.columns, section.rows
+    if section.is_text:
+        _put(columns, [rows], form)
         return
     from warehouse.show.units import for_people, informative_columns
 
-    if places is None:
-        telling = informative_columns(columns, rows, drop)
-        columns = [columns[place] for place in telling]
-        rows = [[row[place] for place in telling] for row in rows]
-    shown, table = for_people(columns, rows, headings)
-    _write(shown, [table], form, terminal(columns, shown, rows))
+    is_for_people = form in (Format.TABLE, Format.MARKDOWN)
+    indices = chosen_columns(columns, _headings(section))
+    if is_for_people and not indices:
+        indices = informative_columns(columns, rows, section.drop)
+    if indices or is_for_people:
+        columns = [columns[index] for index in indices]
+        rows = [[row[index] for index in indices] for row in rows]
+    if is_for_people:
+        headings, table = for_people(columns, rows, section.headings)
+        _write(headings, [table], form, terminal(columns, headings, rows))
+    else:
+        _write(columns, [rows], form)
+
+
+def _headings(section: Section) -> Sequence[str]:
+    """Return the headings of a table, by which its columns can be chosen."""
+    if section.is_text or not current_output().chosen:
+        return section.columns
+    from warehouse.show.units import for_people
+
+    return for_people(section.columns, section.rows, section.headings)[0]
 
 
 def _write(
@@ -95,7 +113,7 @@ def _write(
     """Write a result to stdout as the user chose, and remarks to stderr."""
     write(
         *(sys.stdout, columns, blocks, form, shown_on),
-        ids_as_text=has_text_ids(),
+        ids_as_text=current_output().ids_as_text,
         warn=lambda text: say(f"warning: {text}"),
     )
 
@@ -117,8 +135,10 @@ def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> No
     if form is Format.CSV:
         if len(sections) > 1:
             say("CSV has the first table alone; --json has everything")
-        put_for_people(sections[0].columns, sections[0].rows, form, headings=sections[0].headings)
+        first = sections[0]
+        put_for_people(first.columns, first.rows, form, headings=first.headings)
         return
+    refuse_missing_columns((section.columns, _headings(section)) for section in sections)
     is_markdown = form is Format.MARKDOWN
     for section in sections:
         if section.heading:
@@ -128,12 +148,7 @@ def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> No
             plain = "\n".join(fitted(line, shown_width()) for line in entry.splitlines())
             sys.stdout.write(f"- {' '.join(entry.split())}\n" if is_markdown else f"{plain}\n")
         if section.columns:
-            if section.is_text:
-                put(section.columns, [section.rows], form)
-            else:
-                put_for_people(
-                    *(section.columns, section.rows, form, section.drop, section.headings)
-                )
+            _put_section(section, form)
             if is_markdown:
                 sys.stdout.write("\n")
         _put_lines(section.below, form)
@@ -150,15 +165,17 @@ def _put_lines(lines: Sequence[str], form: Format) -> None:
 
 def put_document(document: object, indent: int = 1) -> None:
     """Print one JSON object; it is no table, so that a choice of columns is refused."""
-    refuse_choice()
-    if has_text_ids():
+    refuse_choice(current_output())
+    if current_output().ids_as_text:
         document = with_text_ids(document)
     sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
 
 
-def fetched(connection: DuckDBPyConnection, query: str) -> Table:
-    """Return the columns and rows of a query."""
-    result = connection.execute(query)
+def fetched(
+    connection: DuckDBPyConnection, query: str, values: Mapping[str, object] | None = None
+) -> Table:
+    """Return the columns and rows of a query with these values."""
+    result = connection.execute(query, values)
     columns = tuple(column[0] for column in result.description or ())
     return columns, list(result.fetchall())
 

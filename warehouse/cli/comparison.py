@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from warehouse.calibrate import MEASUREMENTS
 from warehouse.cli.common import fetched
@@ -28,7 +29,7 @@ where
     and estimator in (select published_estimate.estimator from published_estimate)
 order by estimator, reference <> {literal(MEASUREMENTS)}, reference, published_group"""
 
-_GROUP_HEADINGS = {
+_HEADINGS = {
     "published_group": "measured",
     "time_mean_absolute_relative_error": "mean",
     "time_median_absolute_relative_error": "median",
@@ -38,7 +39,14 @@ _GROUP_HEADINGS = {
     "time_spearman_correlation": "rank",
     "constant_time_mean_absolute_relative_error": "constant",
     "memory_mean_absolute_relative_error": "memory",
+    "num_error_clusters": "clusters",
+    "least_inside_share": "by chance",
+    "is_missed": "missed",
+    "mean_interval_width": "width",
+    "mean_interval_score": "score",
+    "interval_places": "places",
 }
+"""Short headings of tables whose own heading explains them."""
 
 _HOW_BY_GROUP = """\
 How far {estimator} is from measured steps, by group
@@ -57,17 +65,6 @@ select
     mean_interval_width, mean_interval_score, interval_places
 from interval_coverage
 order by estimator, reference <> {literal(MEASUREMENTS)}, reference, published_group"""
-
-_COVERAGE_HEADINGS = {
-    "published_group": "measured",
-    "num_error_clusters": "clusters",
-    "inside_fraction": "inside",
-    "least_inside_share": "by chance",
-    "is_missed": "missed",
-    "mean_interval_width": "width",
-    "mean_interval_score": "score",
-    "interval_places": "places",
-}
 
 _HOW_COVERED = """\
 How many measured steps lie within the intervals of {estimator}: nine in ten should
@@ -145,58 +142,60 @@ order by num_gpus, model"""
 """Of the table whose every layout study `megatron` searches."""
 
 
+class _Table(NamedTuple):
+    """A query, and the column for each of whose values the rows make a section."""
+
+    heading: str
+    query: str
+    split_by: str | None = None
+    headings: Mapping[str, str] = MappingProxyType({})
+    is_shown_empty: bool = False
+
+
+_TABLES = (
+    _Table(_HOW_BY_GROUP, _BY_GROUP, "estimator", _HEADINGS),
+    _Table(_HOW_COVERED, _COVERAGE, "estimator", _HEADINGS),
+    _Table(_HOW, _ACCURACY, None, {"published_group": "measured"}, is_shown_empty=True),
+    # one query: the view takes longer than all of its rows
+    _Table("Published and predicted steps of {reference}", _COMPARISON, "reference"),
+    _Table(
+        "Error by degree, over the programs whose constants are taken",
+        _BY_DEGREE,
+        is_shown_empty=True,
+    ),
+    _Table(
+        "Whole runs: published, at the measured step, at the predicted step",
+        _WHOLE_RUNS,
+        is_shown_empty=True,
+    ),
+    _Table(
+        "Whole runs: published, by their FLOPs at the published rate, approximately",
+        _AT_PUBLISHED_RATE,
+    ),
+    _Table(
+        "Where Megatron's layouts rank among all that fit, and what would be faster", _LAYOUT_RANK
+    ),
+)
+
+
 def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> list[Section]:
     """Return the errors by group, per reference table and estimator, then published steps.
 
     Errors by degree, times of whole runs and ranks of published layouts follow. `every_row` adds
     the rows of table `published_measurement`.
     """
-    sections = _by_estimator(connection, _BY_GROUP, _HOW_BY_GROUP, _GROUP_HEADINGS)
-    sections += _by_estimator(connection, _COVERAGE, _HOW_COVERED, _COVERAGE_HEADINGS)
-    accuracy = fetched(connection, _ACCURACY)
-    sections.append(Section(_HOW, *accuracy, headings={"published_group": "measured"}))
     condition = "true" if every_row else f"reference <> {literal(MEASUREMENTS)}"
-    columns, rows = fetched(connection, _COMPARISON.format(condition=condition))
-    # one query: the view takes longer than all of its rows
-    for reference in dict.fromkeys(row[0] for row in rows):
-        heading = f"Published and predicted steps of {reference}"
-        of_table = [row for row in rows if row[0] == reference]
-        sections.append(Section(heading, columns, of_table, drop={"reference"}))
-    for heading, query in _ALWAYS.items():
-        sections.append(Section(heading, *fetched(connection, query)))
-    for heading, query in _IF_ANY.items():
-        columns, rows = fetched(connection, query)
-        if rows:
-            sections.append(Section(heading, columns, rows))
+    sections = []
+    for table in _TABLES:
+        columns, rows = fetched(connection, table.query.replace("{condition}", condition))
+        if table.split_by is None:
+            if rows or table.is_shown_empty:
+                sections.append(Section(table.heading, columns, rows, headings=table.headings))
+            continue
+        at = columns.index(table.split_by)
+        for value in dict.fromkeys(str(row[at]) for row in rows):
+            heading = table.heading.format(**{table.split_by: value})
+            of_value = [row for row in rows if row[at] == value]
+            drop = {table.split_by}
+            sections.append(Section(heading, columns, of_value, drop, table.headings))
     return sections
-
-
-_ALWAYS = {
-    "Error by degree, over the programs whose constants are taken": _BY_DEGREE,
-    "Whole runs: published, at the measured step, at the predicted step": _WHOLE_RUNS,
-}
-_IF_ANY = {
-    "Whole runs: published, by their FLOPs at the published rate, approximately": (
-        _AT_PUBLISHED_RATE
-    ),
-    "Where Megatron's layouts rank among all that fit, and what would be faster": _LAYOUT_RANK,
-}
-"""Heading of a table -> its query; these tables are left out where they have no row."""
-
-
-def _by_estimator(
-    connection: DuckDBPyConnection, query: str, heading: str, headings: Mapping[str, str]
-) -> list[Section]:
-    """Return the rows of a query as a table for each estimator."""
-    columns, rows = fetched(connection, query)
-    at = columns.index("estimator")
-    return [
-        Section(
-            heading.format(estimator=estimator),
-            columns,
-            [row for row in rows if row[at] == estimator],
-            drop={"estimator"},
-            headings=headings,
-        )
-        for estimator in dict.fromkeys(str(row[at]) for row in rows)
-    ]

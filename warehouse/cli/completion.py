@@ -17,54 +17,19 @@ Complete = Callable[[str], list[str]]
 """Returns the values that begin as a word does."""
 
 
-def of_tables(*tables: str) -> Complete:
+def from_tables(*tables: str) -> Complete:
     """Return a function that completes the names of the first columns of reference tables."""
+    return completing(lambda: (name for table in tables for name in _first_column(table)))
+
+
+def completing(names: Callable[[], Iterable[str]]) -> Complete:
+    """Return a function that completes one of some names, which are read when a shell asks."""
 
     def complete(incomplete: str) -> list[str]:
-        return _begun(incomplete, (name for table in tables for name in _first_column(table)))
+        words = dict.fromkeys(name.replace(" ", "_") for name in names())
+        return [word for word in words if word.startswith(incomplete)]
 
     return complete
-
-
-def estimators(incomplete: str) -> list[str]:
-    """Complete an estimator."""
-    from estimators.registry import ESTIMATORS
-
-    return _begun(incomplete, ESTIMATORS)
-
-
-def studies(incomplete: str) -> list[str]:
-    """Complete a study that comes with the package; the shell completes files itself."""
-    from warehouse.database.resources import studies_directory
-
-    return _begun(incomplete, sorted(path.stem for path in studies_directory().glob("*.toml")))
-
-
-def variants(incomplete: str) -> list[str]:
-    """Complete a variant: its name, or an erratum."""
-    return _begun(incomplete, ("corrected", "published", *_first_column("erratum")))
-
-
-def precisions(incomplete: str) -> list[str]:
-    """Complete a number format."""
-    from estimators.columns import COLUMNS
-
-    return _begun(incomplete, COLUMNS["precision"].choices)
-
-
-def relations(incomplete: str) -> list[str]:
-    """Complete a view, a macro with arguments or a reference table."""
-    from warehouse.database.resources import reference_directory, sql_directory
-
-    files = [*sql_directory().glob("*/*.sql"), *reference_directory().glob("*.*")]
-    names = sorted(path.stem for path in files if path.parent.name not in ("checks", "plots"))
-    return _begun(incomplete, names)
-
-
-def _begun(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Return the names that begin as the word does."""
-    words = dict.fromkeys(name.replace(" ", "_") for name in names)
-    return [word for word in words if word.startswith(incomplete)]
 
 
 def _first_column(table: str) -> list[str]:
@@ -79,14 +44,45 @@ def _first_column(table: str) -> list[str]:
         return list(dict.fromkeys(row[0] for row in rows if row))
 
 
+def _estimators() -> Iterable[str]:
+    from estimators.registry import ESTIMATORS
+
+    return ESTIMATORS
+
+
+def _studies() -> Iterable[str]:
+    from warehouse.database.resources import studies_directory
+
+    return sorted(path.stem for path in studies_directory().glob("*.toml"))
+
+
+def _precisions() -> Iterable[str]:
+    from estimators.columns import COLUMNS
+
+    return COLUMNS["precision"].choices
+
+
+def _relations() -> Iterable[str]:
+    from warehouse.database.resources import reference_directory, sql_directory
+
+    files = [*sql_directory().glob("*/*.sql"), *reference_directory().glob("*.*")]
+    return sorted(path.stem for path in files if path.parent.name not in ("checks", "plots"))
+
+
+studies = completing(_studies)
+"""Completes a study that comes with the package; the shell completes files itself."""
+
+relations = completing(_relations)
+"""Completes a view, a macro with arguments or a reference table."""
+
 BY_OPTION: Mapping[str, Complete] = {
-    "--model": of_tables("model"),
-    "--accelerator": of_tables("system", "accelerator", "device"),
-    "--framework": of_tables("framework"),
-    "--goodput": of_tables("goodput"),
-    "--pue": of_tables("facility_pue"),
-    "--estimator": estimators,
-    "--variant": variants,
-    "--precision": precisions,
+    "--model": from_tables("model"),
+    "--accelerator": from_tables("system", "accelerator", "device"),
+    "--framework": from_tables("framework"),
+    "--goodput": from_tables("goodput"),
+    "--pue": from_tables("facility_pue"),
+    "--estimator": completing(_estimators),
+    "--variant": completing(lambda: ("corrected", "published", *_first_column("erratum"))),
+    "--precision": completing(_precisions),
 }
 """Option -> its values."""

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warehouse.cli.common import put, say
 from warehouse.cli.options import DEFAULT_DATABASE, DatabasePath
 from warehouse.cli.output import Output
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from warehouse.settings import Setting
 
 
 def config(output: Output, db: DatabasePath = DEFAULT_DATABASE) -> None:
@@ -26,16 +19,12 @@ def config(output: Output, db: DatabasePath = DEFAULT_DATABASE) -> None:
     """
     from warehouse import settings
 
-    found = settings.settings()
-    rows = [_row(setting, db) for setting in found]
+    rows: list[tuple[str, str | None, str]] = []
+    for setting in settings.settings():
+        value = None if setting.value is None else str(setting.value)
+        is_named = setting.name == "database" and db != setting.value
+        rows.append((setting.name, *((str(db), "--db") if is_named else (value, setting.origin))))
     with output.opened():
         put(("setting", "value", "origin"), [rows], output.form)
     for path in settings.files():
         say(f"{path}: {'read' if path.is_file() else 'not there'}")
-
-
-def _row(setting: Setting, db: Path) -> tuple[str, str | None, str]:
-    """Return a row for people: the database is the one that --db names, if it is given."""
-    if setting.name == "database" and db != setting.value:
-        return setting.name, str(db), "--db"
-    return setting.name, None if setting.value is None else str(setting.value), setting.origin

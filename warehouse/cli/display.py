@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from contextlib import contextmanager, redirect_stdout, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from warehouse.cli.output import current_output
+from warehouse.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
     from typing import TextIO
 
     from warehouse.show.tables import Terminal
@@ -50,125 +51,33 @@ _NAMES = ("study",)
 """Columns of long names that differ only near their ends."""
 
 
-@dataclass
-class Display:
-    """The user's choice of columns, by name or heading; empty: all.
-
-    Attributes
-    ----------
-    is_wide
-        Show every column, however long the lines are.
-    ids_as_text
-        Write ids and large whole numbers as texts in JSON.
-    found, known
-        The chosen columns that some table had, and the columns of all tables in order.
-    """
-
-    is_wide: bool = False
-    columns: Sequence[str] = ()
-    ids_as_text: bool = False
-    found: set[str] = field(default_factory=set)
-    known: dict[str, None] = field(default_factory=dict)
+def chosen_columns(columns: Sequence[str], headings: Sequence[str]) -> list[int]:
+    """Return the indices of the columns that the user chose, in the user's order; none: all."""
+    indices = (_indices(name, columns, headings) for name in current_output().chosen)
+    return list(dict.fromkeys(index for of_name in indices for index in of_name))
 
 
-_HELD_BYTES = 1 << 24
-"""Size of a text up to which it is held in memory."""
-
-_DISPLAY: ContextVar[Display] = ContextVar("display")
-
-
-@contextmanager
-def displayed(
-    *, is_wide: bool, columns: Sequence[str], ids_as_text: bool = False
-) -> Iterator[None]:
-    """Make the tables of the block show only the columns that the user chose.
-
-    A column that no table of the block had is refused.
-    """
-    display = Display(is_wide, columns, ids_as_text)
-    token = _DISPLAY.set(display)
-    try:
-        yield
-    finally:
-        _DISPLAY.reset(token)
-    missing = [name for name in columns if name not in display.found]
+def refuse_missing_columns(tables: Iterable[tuple[Sequence[str], Sequence[str]]]) -> None:
+    """Refuse a chosen column that no table has. A table is its columns and their headings."""
+    if not (chosen := current_output().chosen):
+        return
+    tables = list(tables)
+    missing = [name for name in chosen if not any(_indices(name, *table) for table in tables)]
     if missing:
-        from warehouse.errors import UsageError
-
+        known = dict.fromkeys(column for columns, _ in tables for column in columns)
         raise UsageError(
             f"`--columns` {', '.join(missing)}: the result has no such column",
-            f"use {', '.join(display.known)}",
+            f"use {', '.join(known)}",
         )
 
 
-@contextmanager
-def held_back() -> Iterator[None]:
-    """Write what the block prints once it has ended, and nothing if it fails.
-
-    Only after the last table is it known that none has a chosen column.
-    """
-    import shutil
-    import tempfile
-
-    class Held(tempfile.SpooledTemporaryFile[str]):
-        """A file that is as wide as stdout."""
-
-        def isatty(self) -> bool:
-            return stdout.isatty()
-
-        def fileno(self) -> int:
-            return stdout.fileno()
-
-    stdout = sys.stdout
-    with Held(_HELD_BYTES, "w+", encoding="utf-8", newline="") as held:
-        with redirect_stdout(held):
-            yield
-        held.seek(0)
-        shutil.copyfileobj(held, stdout)
-
-
-def has_text_ids() -> bool:
-    """Return whether the user wants ids as texts in JSON."""
-    return _DISPLAY.get(Display()).ids_as_text
-
-
-def chosen_places(
-    columns: Sequence[str], headed: Callable[[], Sequence[str]] | None = None
-) -> list[int] | None:
-    """Return the places of the columns that the user chose, in the user's order; None: none.
-
-    `headed` returns the headings of the columns, where they are not the names.
-    """
-    display = _DISPLAY.get(Display())
-    if not display.columns:
-        return None
+def _indices(name: str, columns: Sequence[str], headings: Sequence[str]) -> list[int]:
+    """Return the indices of the columns of this name or heading, in any case."""
     from warehouse.show.units import column_headed
 
-    display.known |= dict.fromkeys(columns)
-    headings = columns if headed is None else headed()
-    places: list[int] = []
-    for name in display.columns:
-        wanted = {name.casefold(), (column_headed(name) or name).casefold()}
-        found = [
-            place
-            for place, known in enumerate(zip(columns, headings, strict=True))
-            if wanted & {text.casefold() for text in known}
-        ]
-        if found:
-            display.found.add(name)
-        places += found
-    return list(dict.fromkeys(places)) or None
-
-
-def refuse_choice(columns: Sequence[str] = ()) -> None:
-    """Raise `UsageError` if the user chose columns, now or for the tables that are displayed."""
-    if columns or _DISPLAY.get(Display()).columns:
-        from warehouse.errors import UsageError
-
-        raise UsageError(
-            "`--columns` chooses columns of tables, and this JSON is a document",
-            "leave --columns out",
-        )
+    wanted = {name.casefold(), (column_headed(name) or name).casefold()}
+    names = enumerate(zip(columns, headings, strict=True))
+    return [index for index, pair in names if wanted & {text.casefold() for text in pair}]
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
@@ -186,8 +95,8 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
 
 def shown_width() -> int | None:
     """Return the width to which output on stdout is fitted; None if nothing is cut."""
-    display = _DISPLAY.get(Display())
-    return None if display.is_wide or display.columns else terminal_width()
+    output = current_output()
+    return None if output.wide or output.chosen else terminal_width()
 
 
 def fitted(text: str, width: int | None) -> str:
@@ -222,7 +131,7 @@ def terminal(
     from warehouse.show.tables import Terminal
 
     width = terminal_width()
-    if width is None or _DISPLAY.get(Display()).is_wide:
+    if width is None or current_output().wide:
         return None
     has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     shown = dict(zip(columns, columns if headings is None else headings, strict=False))

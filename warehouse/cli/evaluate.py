@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli import completion
 from warehouse.cli.common import say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -16,7 +15,9 @@ from warehouse.cli.options import (
     IntoDatabase,
     Mending,
     Relation,
+    UsualEstimator,
     WithInterval,
+    chosen_estimator,
 )
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import count
@@ -25,22 +26,14 @@ if TYPE_CHECKING:
     from warehouse.evaluate.file import BatchReport
 
 
-EstimatorArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="ESTIMATOR",
-        help="The estimator, by its name.",
-        autocompletion=completion.estimators,
-    ),
-]
-
-
 def evaluate(
     *,
-    estimator: EstimatorArgument,
     configs: Annotated[
         Path, typer.Argument(metavar="CONFIGS", readable=False, help="A .csv or .parquet file.")
     ],
+    after_estimator: Annotated[
+        Path | None, typer.Argument(metavar=" ", readable=False, hidden=True)
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(
@@ -50,6 +43,7 @@ def evaluate(
             help="Write the rows to this .csv or .parquet file; an existing one is replaced.",
         ),
     ],
+    estimator: UsualEstimator = None,
     mending: Mending,
     relation: Relation = None,
     profile: Profile = None,
@@ -77,11 +71,13 @@ def evaluate(
     nothing is written and the exit code is 3; with --keep-valid the other rows are evaluated. A
     file without rows gives a result without rows.
     """
-    from estimators import registry
     from warehouse.evaluate.file import evaluate_file, find_relation
     from warehouse.studies.definitions import every_definition
 
-    chosen = registry.get(estimator)
+    former = None
+    if after_estimator is not None:
+        former, configs = str(configs), after_estimator
+    chosen = chosen_estimator(estimator, former)
     defined = every_definition(db, catalog)
     mends, grain = mending.mends(chosen), find_relation(chosen, relation)
     run = partial(

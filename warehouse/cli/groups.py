@@ -31,13 +31,7 @@ _LAST = (*(field.name for field in fields(Output)), "db")
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose groups of options are single parameters, as typer reads them.
-
-    Raises
-    ------
-    TypeError
-        If two groups have an option of the same name.
-    """
+    """Return a command whose groups of options are single parameters, as typer reads them."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, tuple[type, list[str]]] = {}
     parameters: list[inspect.Parameter] = []
@@ -49,7 +43,7 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(_parameter(name, parameter.default, hints[name]))
     opened = next((mark for mark in get_args(hints.get("db")) if isinstance(mark, Opened)), None)
-    if opened is not None:
+    if opened:
         parameters.append(_parameter("wait", None, Wait))
     parameters.sort(key=lambda p: _LAST.index(p.name) + 1 if p.name in _LAST else 0)
     names = [parameter.name for parameter in parameters]

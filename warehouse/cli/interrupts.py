@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,30 +41,26 @@ def interruptible() -> Iterator[Received]:
     its consequence. A signal that the caller ignores, as `nohup` does with SIGHUP, stays ignored.
     """
     received = Received()
-    with ExitStack() as restored:
-        if threading.current_thread() is threading.main_thread():
-            for name in _WORDS:
-                if hasattr(signal, name):
-                    _note(signal.Signals[name], received, restored)
-        try:
-            yield received
-        except Exception:
-            if received.signal is not None:
-                raise KeyboardInterrupt from None
-            raise
+    former: dict[signal.Signals, Any] = {}
 
-
-def _note(number: signal.Signals, received: Received, restored: ExitStack) -> None:
-    """Have a signal raise KeyboardInterrupt, and note it, until `restored` is closed."""
-    previous = signal.getsignal(number)
-    if previous is signal.SIG_IGN or previous is None:  # None: a handler that Python did not set
-        return
-
-    def note(_: int, frame: FrameType | None) -> None:
-        received.signal = number
-        if callable(previous):
-            previous(number, frame)
+    def note(number: int, frame: FrameType | None) -> None:
+        received.signal = signal.Signals(number)
+        if callable(handler := former[received.signal]):
+            handler(number, frame)
         raise KeyboardInterrupt
 
-    signal.signal(number, note)
-    restored.callback(signal.signal, number, previous)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.Signals[name] for name in _WORDS if hasattr(signal, name)):
+            handler = signal.getsignal(number)
+            if handler not in (signal.SIG_IGN, None):  # None: Python did not set the handler
+                former[number] = handler
+                signal.signal(number, note)
+    try:
+        yield received
+    except Exception:
+        if received.signal is not None:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.cli.common import say
+from warehouse.cli.options import DEFAULT_DATABASE, Database, refuse_given
 from warehouse.cli.waiting import LogLines
 from warehouse.errors import MAX_SHOWN, CheckError, UsageError
 from warehouse.lake.jobs import EngineName, Shard, read_shard
@@ -18,11 +18,9 @@ from warehouse.options import whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from warehouse.lake.collect import Collected
-    from warehouse.show.formats import Format
     from warehouse.studies.study import Study
+    from warehouse.sweep.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -61,37 +59,58 @@ class Sharing:
         ),
     ] = None
 
+    def check(self, *, force: bool, workers: int | None) -> None:
+        """Raise `UsageError` if options of a lake, of an engine or of a database are mixed."""
+        of_engine = {"--shards": self.shards, "--engine-option": self.engine_option}
+        if self.lake is None:
+            of_lake = {"--shard": self.shard, "--engine": self.engine, **of_engine}
+            refuse_given(of_lake, "needs `--lake DIR`", "a folder that the machines share")
+            return
+        of_database = {"--force": force, "--workers": workers}
+        hint = "it is for a sweep into a database"
+        refuse_given(of_database, "cannot be combined with `--lake`", hint)
+        if self.engine is None:
+            refuse_given(of_engine, "needs `--engine`", "slurm, ray or local")
+        elif self.shard is not None:
+            raise UsageError("`--engine` starts every shard: leave `--shard` out", "--shards N")
+        elif self.shards is None and self.engine is not EngineName.LOCAL:
+            raise UsageError(f"`--engine` {self.engine} needs `--shards N`", "one for each job")
 
-def sweep_into_lake(
-    study: Study, sharing: Sharing, db: Path, *, other_options: Mapping[str, bool]
-) -> None:
-    """Run the shards that the options name, and print the outcome.
+    def chosen_shard(self) -> Shard | None:
+        """Return the shard to evaluate; None: an engine runs all shards."""
+        return read_shard(self.shard or "1/1") if self.engine is None else None
 
-    Parameters
-    ----------
-    other_options
-        Options that a lake does not take, each with whether it was given.
-    """
-    shard = _chosen_shard(sharing, other_options)
+    def study(self, name: str) -> Study | None:
+        """Return the study of the lake with this name; None: it has none, or this is a file."""
+        if self.lake is None or Path(name).is_file():
+            return None
+        from warehouse.lake.folder import Lake
+
+        lake = Lake(self.lake)
+        return lake.study(name) if lake.has_study(name) else None
+
+
+def sweep_into_lake(study: Study, folder: Path, sharing: Sharing, db: Path) -> None:
+    """Run the shards that the options name, and print the outcome."""
+    shard = sharing.chosen_shard()
     try:
         if shard is None:
-            _run_all(study, sharing, db)
+            _run_all(study, folder, sharing, db)
         else:
-            _run_one(study, Path(str(sharing.lake)), shard)
+            _run_one(study, folder, shard)
     except KeyboardInterrupt:
         say(f"{study.name}: stopped; written cells stay, the same command resumes")
         raise
 
 
-def put_estimate_of_shards(
-    study: Study, sharing: Sharing, form: Format, *, other_options: Mapping[str, bool]
-) -> None:
-    """Print what the shards that the options name would evaluate; write nothing."""
+def estimate_of_shards(
+    study: Study, folder: Path, shard: Shard | None
+) -> tuple[Estimate, dict[str, str]]:
+    """Print what a shard, or all of them, would evaluate; return its size and its name."""
     from warehouse.lake.shard import estimate_shard
     from warehouse.show.units import sweep_time_in_words
 
-    shard = _chosen_shard(sharing, other_options)
-    estimate = estimate_shard(Path(str(sharing.lake)), study, shard or Shard(1, 1))
+    estimate = estimate_shard(folder, study, shard or Shard(1, 1))
     size = estimate.size
     name = f"{study.name}, {'all shards' if shard is None else f'shard {shard}'}"
     if size.missing_rows:
@@ -100,56 +119,8 @@ def put_estimate_of_shards(
         time = sweep_time_in_words(estimate.cost.seconds)
         say(f"{name}: {about}{rows} to evaluate and write, about {time} of one process")
     else:
-        say(f"{name}: all {count(size.cells, 'cell')} are in {sharing.lake} already")
-    record = {
-        "study": study.name,
-        "shard": "" if shard is None else str(shard),
-        **vars(size),
-        "sweep_seconds": estimate.cost.seconds,
-        "is_sampled": estimate.is_sampled,
-    }
-    drop = ("sweep_seconds", "is_sampled")  # in the line above
-    put_for_people(tuple(record), [list(record.values())], form, drop=drop)
-
-
-def _chosen_shard(sharing: Sharing, other_options: Mapping[str, bool]) -> Shard | None:
-    """Return the shard that the options name; None: an engine runs all shards."""
-    for name, is_given in other_options.items():
-        if is_given:
-            raise UsageError(
-                f"`{name}` cannot be combined with `--lake`", "it is for a sweep into a database"
-            )
-    if sharing.engine is None:
-        for name, value in (
-            ("--shards", sharing.shards),
-            ("--engine-option", sharing.engine_option),
-        ):
-            if value is not None:
-                raise UsageError(f"`{name}` needs `--engine`", "slurm, ray or local")
-        return read_shard(sharing.shard or "1/1")
-    if sharing.shard is not None:
-        raise UsageError("`--engine` starts every shard: leave `--shard` out", "--shards N")
-    if sharing.shards is None and sharing.engine is not EngineName.LOCAL:
-        raise UsageError(f"`--engine` {sharing.engine} needs `--shards N`", "one for each job")
-    return None
-
-
-def study_of_lake(study: str, sharing: Sharing) -> Study | None:
-    """Return the study of this name that the lake has; None: it has none, or this is a file."""
-    if sharing.lake is None or Path(study).is_file():
-        return None
-    from warehouse.lake.folder import Lake
-
-    lake = Lake(sharing.lake)
-    return lake.study(study) if lake.has_study(study) else None
-
-
-def needs_lake(sharing: Sharing) -> None:
-    """Refuse options of a lake without one."""
-    for name in ("shard", "engine", "shards", "engine_option"):
-        if getattr(sharing, name) is not None:
-            option = name.replace("_", "-")
-            raise UsageError(f"`--{option}` needs `--lake DIR`", "a folder that the machines share")
+        say(f"{name}: all {count(size.cells, 'cell')} are in {folder} already")
+    return estimate, {"study": study.name, "shard": "" if shard is None else str(shard)}
 
 
 def _run_one(study: Study, folder: Path, shard: Shard) -> None:
@@ -173,12 +144,11 @@ def _run_one(study: Study, folder: Path, shard: Shard) -> None:
         say(f"next: warehouse collect {shlex.quote(str(folder))}")
 
 
-def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
+def _run_all(study: Study, folder: Path, sharing: Sharing, db: Path) -> None:
     from warehouse.lake.engines import engine, run_shards
     from warehouse.lake.shard import prepare_lake
     from warehouse.sweep.machine import usable_cores
 
-    assert sharing.lake is not None
     assert sharing.engine is not None
     lines = LogLines()
 
@@ -187,16 +157,16 @@ def _run_all(study: Study, sharing: Sharing, db: Path) -> None:
             say(f"{study.name}: {count(cells, 'cell')} written")
 
     options = dict(map(_option, sharing.engine_option or []))
-    prepare_lake(sharing.lake, study)
-    starter = engine(sharing.engine, sharing.lake, options)
+    prepare_lake(folder, study)
+    starter = engine(sharing.engine, folder, options)
     shards = sharing.shards or usable_cores()
-    report = run_shards(starter, sharing.lake, study.name, shards, on_cells=on_cells)
+    report = run_shards(starter, folder, study.name, shards, on_cells=on_cells)
     again = f"; {count(report.restarts, 'lost shard')} started again" if report.restarts else ""
     say(
         f"{study.name}: {count(report.rows, 'row')} of {count(report.cells, 'cell')} written by"
         f" {count(shards, 'shard')}{again}"
     )
-    collect(folder=sharing.lake, db=db)
+    collect(folder=folder, db=db)
 
 
 def _option(text: str) -> tuple[str, str]:

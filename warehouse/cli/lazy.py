@@ -17,7 +17,7 @@ from warehouse.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warehouse.cli.commands import Entry
+    from warehouse.cli.commands import Listing
 
 
 class Program(TyperGroup):
@@ -34,7 +34,7 @@ class Program(TyperGroup):
 class LazyCommand(TyperCommand):
     """A command that is imported when it runs; before, only its name and summary are known."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Listing) -> None:
         super().__init__(entry.name, rich_markup_mode=None)
         self._entry = entry
 
@@ -72,6 +72,10 @@ class _PlainCommand(TyperCommand):
     """A command that reads usual values itself, and leaves others, faults and --help to typer."""
 
     annotations: Mapping[str, Any]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece for piece in pieces if piece != "[ ]"]  # a hidden argument
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = [f" {word}" if _is_comment(word) else word for word in args]

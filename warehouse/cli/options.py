@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from estimators import registry
 from warehouse import settings
 from warehouse.database.access import READER_SECONDS, WRITER_SECONDS
+from warehouse.errors import UsageError
 from warehouse.options import Variant, number_option, text_option, whole_option
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from estimators.contract import Estimator, Mends
 
 DEFAULT_DATABASE = settings.usual_database()
@@ -73,6 +77,12 @@ Mend = Annotated[
     str | None,
     text_option("--mend", "R1,R2", "Mend these errata only; the same as --variant R1,R2."),
 ]
+UsualEstimator = Annotated[
+    str | None,
+    text_option(
+        "--estimator", "NAME", "Use this estimator.", show_default=registry.default("measure")
+    ),
+]
 Relation = Annotated[
     str | None,
     text_option(
@@ -118,13 +128,26 @@ class Mending:
     mend: Mend = None
 
     def mends(self, estimator: Estimator) -> Mends:
-        """Return the mends of one variant; by default all.
-
-        Raises
-        ------
-        UsageError
-            If both options are given, or one names no single variant.
-        """
+        """Return the mends of one variant; by default all."""
         from warehouse.studies.variants import mends_of_options
 
         return mends_of_options(estimator, self.variant, self.mend)
+
+
+def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
+    """Raise `UsageError` for the first of the options that was given."""
+    for name, value in options.items():
+        if value is not None and value is not False:
+            raise UsageError(f"`{name}` {reason}", hint)
+
+
+def chosen_estimator(named: str | None, former: str | None) -> Estimator:
+    """Return the estimator of `--estimator`, or of the first argument, its `former` place."""
+    if former is not None:
+        from warehouse.cli.common import say
+
+        if named is not None:
+            given = f"the estimator is given twice: {former}, {named}"
+            raise UsageError(given, f"leave {former} out")
+        say("deprecated: use --estimator")
+    return registry.get(named or former or registry.default("measure"))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import put, put_page, say, title_line
-from warehouse.cli.display import refuse_choice
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
-from warehouse.cli.output import Output
+from warehouse.cli.output import Output, refuse_choice
 from warehouse.cli.waiting import working
 from warehouse.errors import UsageError
 from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions
@@ -83,8 +82,8 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
     from warehouse.plan.question_words import question_lines
     from warehouse.plan.run import answer_plan, first_sweep, steps_in_words
 
-    if output.is_json and not shown.dry_run:
-        refuse_choice(output.chosen)
+    if not shown.dry_run:
+        refuse_choice(output)
 
     def say_question(run: TrainingRun) -> None:
         say(title_line(run.request.estimator))

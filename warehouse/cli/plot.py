@@ -11,7 +11,7 @@ import typer
 
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.display import shown_width
-from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
+from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, refuse_given
 from warehouse.cli.output import Output
 from warehouse.options import (
     EstimatorName,
@@ -68,22 +68,6 @@ class PictureOrList(Output):
     def __post_init__(self) -> None:
         """Check nothing: a picture has other endings."""
 
-    def refuse_formats(self) -> None:
-        """Raise `UsageError` if the format of a list is given for a picture."""
-        from warehouse.errors import UsageError
-
-        for option, is_given in (
-            ("--format", self.named is not None),
-            ("--json", self.as_json),
-            ("--wide", self.wide),
-            ("--columns", self.columns),
-        ):
-            if is_given:
-                raise UsageError(
-                    f"`{option}` is for the list of plots, not for a picture",
-                    f"leave {option} out; the ending of --out says the kind of picture",
-                )
-
 
 def plot(
     *,
@@ -116,7 +100,12 @@ def plot(
             raise UsageError("`NAME` is missing: which plot?", "`warehouse plot` lists them")
         _list(Output(**vars(output)))
         return
-    output.refuse_formats()
+    of_list = {"--format": output.named, "--json": output.as_json, "--wide": output.wide}
+    refuse_given(
+        {**of_list, "--columns": output.columns},
+        "is for the list of plots, not for a picture",
+        "leave it out; the ending of --out says the kind of picture",
+    )
     chosen = plot_named(name)
     if out is not None:
         check_ending(out)

@@ -10,7 +10,7 @@ import typer
 from warehouse.cli.common import put
 from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
-from warehouse.cli.output import Output
+from warehouse.cli.output import OutputOfAnyColumns
 from warehouse.options import number_option
 
 
@@ -19,7 +19,7 @@ def sql(
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="One SELECT; - reads it from stdin.")
     ],
-    output: Output,
+    output: OutputOfAnyColumns,
     timeout: Annotated[
         float,
         number_option(
@@ -53,13 +53,7 @@ def sql(
 
 
 def query_text(query: str) -> str:
-    """Return the query that an argument gives; - is the one on stdin.
-
-    Raises
-    ------
-    InputError
-        If it is not UTF-8, or has control characters.
-    """
+    """Return the query that an argument gives; - is the one on stdin."""
     from warehouse.errors import InputError
     from warehouse.limits import LINE_MARKS, control_character
 

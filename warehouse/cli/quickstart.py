@@ -6,19 +6,23 @@ import csv
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warehouse import settings
-from warehouse.cli.common import say
+from warehouse.cli.common import fetched, records, say
 from warehouse.cli.database import bring_up_to_date
 from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.cli.sweep import run_with_progress, summary
+from warehouse.options import PlanOptions
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from warehouse.plan.answer import PlanAnswer
+    from warehouse.plan.search import Sweep
 
 STUDIES = "quickstart.csv"
 """File of the packaged studies that lists those of the quickstart, in their order."""
@@ -29,6 +33,32 @@ TRY_NEXT = (
     "validate",
 )
 """Commands to try next."""
+
+PAPER = "arXiv 2104.04473"
+ACCELERATOR = "A100 SXM 80GB"
+FRAMEWORK = "megatron_lm_2021"
+"""The program of the paper, for a plan to compare with what it measured."""
+
+LARGEST = PlanOptions(450e9, "megatron_1T", ACCELERATOR, 3072, 3072, framework=FRAMEWORK)
+"""The largest run of the paper (table 1), with the tokens of section 5.1."""
+
+SMALLEST = PlanOptions(300e9, "megatron_1.7B", ACCELERATOR, 32, 512, framework=FRAMEWORK)
+"""The smallest run of that table, with the tokens of GPT-3 (arXiv 2005.14165)."""
+
+_PUBLISHED = """\
+select
+    step.data_parallel, step.tensor_parallel, step.pipeline_parallel, step.microbatch_size,
+    step.uses_sequence_parallel, step.activation_recompute,
+    step.published_step_seconds, step.step_seconds, step.time_relative_error,
+    accuracy.num_timed, accuracy.time_mean_absolute_relative_error as mean_error,
+    (select sum(num_rows)::bigint from cell) as num_stored
+from published_comparison as step
+inner join published_accuracy as accuracy using (reference, estimator)
+where
+    reference = 'published_megatron_scaling'
+    and accuracy.grouped_by = 'reference'
+    and step.published_row = $row
+    and estimator = $estimator"""
 
 
 def quickstart(
@@ -44,7 +74,6 @@ def quickstart(
     every layout of the ten configurations that Megatron published (arXiv 2104.04473), and every
     published step by each estimator that can represent it. A second run evaluates nothing again.
     """
-    from warehouse.cli.flagship import flagship_lines
     from warehouse.sweep.study import study_under_options
 
     started = time.perf_counter()
@@ -53,9 +82,10 @@ def quickstart(
         report = run_with_progress(db, study_under_options(name, db, variant))
         say(summary(report))
     _evaluate_published(db)
-    lines = flagship_lines(db, small=small)
+    lines = _answer_lines(db, SMALLEST if small else LARGEST)
+    option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
+    lines += ["", "Try next:", *(f"  warehouse {command}{option}" for command in TRY_NEXT)]
     sys.stdout.write("\n".join(lines) + "\n")
-    _suggest(db)
     say(f"\nquickstart took {time.perf_counter() - started:.1f} s")
 
 
@@ -87,9 +117,46 @@ def _evaluate_published(db: Path) -> None:
             )
 
 
-def _suggest(db: Path) -> None:
-    """Print commands to try next."""
-    option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
-    sys.stdout.write("\nTry next:\n")
-    for command in TRY_NEXT:
-        sys.stdout.write(f"  warehouse {command}{option}\n")
+def _answer_lines(db: Path, options: PlanOptions) -> list[str]:
+    """Plan a published run, store its layouts, and return the answer next to what was measured."""
+    from warehouse.database.connection import open_for_read, open_once
+    from warehouse.plan.run import answer_plan, first_sweep
+    from warehouse.plan.words import summary_lines
+
+    with open_once(db):
+        answer = answer_plan(*first_sweep(options, db), db, store=_store)
+    row = str(options.model).removeprefix("megatron_")
+    names = {"row": row, "estimator": answer.run.request.estimator}
+    with open_for_read(db) as connection:
+        [published] = records(fetched(connection, _PUBLISHED, names))
+    return [
+        "",
+        f"Best layout of {options.model}: {options.tokens / 1e9:,.0f} G tokens on "
+        f"{options.num_gpus:,} {options.accelerator}, nothing fitted",
+        "",
+        *summary_lines(answer),
+        *_published_lines(answer, published),
+        "",
+        f"{db} holds {count(published['num_stored'], 'configuration')} "
+        f"({db.stat().st_size / 1e6:,.0f} MB)",
+    ]
+
+
+def _store(sweep: Sweep, database: Path) -> None:
+    say(summary(run_with_progress(database, sweep.study)))
+
+
+def _published_lines(answer: PlanAnswer, published: dict[str, Any]) -> list[str]:
+    from warehouse.show.units import run_time_in_words
+
+    steps = answer.best["training_seconds"] / answer.best["step_seconds"]
+    measured, predicted = (
+        run_time_in_words(steps * published[name])
+        for name in ("published_step_seconds", "step_seconds")
+    )
+    return [
+        f"  published  {answer.in_words(published)}: {measured} at the measured step; "
+        f"predicted {predicted} ({100 * published['time_relative_error']:+.1f} %)",
+        f"  accuracy   {100 * published['mean_error']:.1f} % mean error on the "
+        f"{published['num_timed']} steps of its table ({PAPER})",
+    ]

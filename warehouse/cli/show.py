@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from estimators.columns import COLUMNS
-from warehouse.cli import completion
 from warehouse.cli.common import put, put_document, say
-from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase, Relation
-from warehouse.cli.output import Output
-from warehouse.errors import UsageError
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Mending,
+    ReadDatabase,
+    Relation,
+    UsualEstimator,
+    chosen_estimator,
+    refuse_given,
+)
+from warehouse.cli.output import Output, OutputOfAnyColumns
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
 from warehouse.show.units import STEP_PARTS, in_words
@@ -32,20 +38,13 @@ _PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
 
 
 def show(
-    estimator: Annotated[
-        str,
-        typer.Argument(
-            metavar="ESTIMATOR",
-            help="Such as roofline.",
-            autocompletion=completion.estimators,
-        ),
-    ],
     mending: Mending,
-    output: Output,
+    output: OutputOfAnyColumns,
     pairs: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The configuration; the rest are defaults."),
     ] = None,
+    estimator: UsualEstimator = None,
     relation: Relation = None,
     table: Annotated[
         str | None,
@@ -69,28 +68,27 @@ def show(
     --table prints a table as the source's notebook prints it, over the batches of the notebook.
     Given values hold in all of its rows.
     """
-    from estimators import registry
     from warehouse.database.catalog import packaged_catalog
     from warehouse.evaluate.file import find_relation
     from warehouse.evaluate.one import read_pairs, show_configuration
     from warehouse.evaluate.profiles import load_profiles, with_profiles
     from warehouse.studies.definitions import every_definition
 
-    chosen = registry.get(estimator)
+    first, *others = pairs or [""]
+    is_former = first != "" and "=" not in first
+    chosen = chosen_estimator(estimator, first if is_former else None)
+    pairs = others if is_former else pairs or []
     mends = mending.mends(chosen)
     defined = every_definition(db, catalog)
     known = defined.added_to(packaged_catalog())
     known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
     if table is not None:
-        if relation is not None:
-            raise UsageError(
-                "`--relation` and `--table` exclude each other",
-                "leave --relation out: the table decides it",
-            )
-        _put_table(chosen, table, pairs or [], mends, known, output)
+        hint = "leave --relation out: the table decides it"
+        refuse_given({"--relation": relation}, "and `--table` exclude each other", hint)
+        _put_table(chosen, table, pairs, mends, known, output)
         return
     grain = find_relation(chosen, relation)
-    given = read_pairs(chosen, grain, pairs or [])
+    given = read_pairs(chosen, grain, pairs)
     if profile is not None:
         given.setdefault("profile", profile)
     shown = show_configuration(chosen, grain, given, mends, known)

@@ -13,13 +13,7 @@ import typer
 from warehouse.cli import completion
 from warehouse.cli.common import put_for_people, say
 from warehouse.cli.interrupts import interruptible
-from warehouse.cli.lake import (
-    Sharing,
-    needs_lake,
-    put_estimate_of_shards,
-    study_of_lake,
-    sweep_into_lake,
-)
+from warehouse.cli.lake import Sharing, estimate_of_shards, sweep_into_lake
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Mending, Yes
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import LogLines, working
@@ -29,9 +23,9 @@ from warehouse.show.formats import count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warehouse.show.formats import Format
     from warehouse.studies.study import Study
     from warehouse.sweep.cells import OnChecked, StudyCells
+    from warehouse.sweep.estimate import Estimate
     from warehouse.sweep.progress import OnProgress
     from warehouse.sweep.runner import SweepReport
 
@@ -77,23 +71,17 @@ def sweep(
     from warehouse.errors import UsageError
     from warehouse.sweep.study import study_under_options
 
-    if sharing.lake is None:
-        needs_lake(sharing)
+    sharing.check(force=force, workers=workers)
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
     is_as_recorded = mending.variant is None and mending.mend is None and profile is None
-    loaded = study_of_lake(study, sharing) if is_as_recorded else None
+    loaded = sharing.study(study) if is_as_recorded else None
     loaded = loaded or study_under_options(study, db, mending.variant, mending.mend, profile)
-    others = {"--force": force, "--workers": workers is not None}
-    if dry_run:
-        with output.opened():
-            if sharing.lake is None:
-                _put_estimate(loaded, db, output.form, force=force)
-            else:
-                put_estimate_of_shards(loaded, sharing, output.form, other_options=others)
-        return
     if sharing.lake is not None:
-        sweep_into_lake(loaded, sharing, db, other_options=others)
+        if dry_run:
+            _put(*estimate_of_shards(loaded, sharing.lake, sharing.chosen_shard()), output)
+        else:
+            sweep_into_lake(loaded, sharing.lake, sharing, db)
         return
     from warehouse.database.copies import back_up_before_sweep
     from warehouse.sweep.estimate import estimate
@@ -101,6 +89,10 @@ def sweep(
 
     with working("counting cells and layouts"):
         expected = estimate(loaded, db, force=force)
+    if dry_run:
+        say(expected.in_words())
+        _put(expected, {"study": loaded.name}, output, has_bytes=True)
+        return
     if expected.size.missing_rows >= LEAST_ROWS:
         say(expected.in_words())
     if not yes:
@@ -159,21 +151,17 @@ def summary(report: SweepReport) -> str:
     return f"{text}; {before} were stored already" if report.cells_before else text
 
 
-def _put_estimate(study: Study, db: Path, form: Format, *, force: bool) -> None:
-    from warehouse.sweep.estimate import estimate
-
-    with working("counting cells and layouts"):
-        expected = estimate(study, db, force=force)
-    say(expected.in_words())
-    sizes = {
-        "study": study.name,
-        **vars(expected.size),
-        "sweep_seconds": expected.cost.seconds,
-        "stored_bytes": expected.cost.num_bytes,
-        "is_sampled": expected.is_sampled,
-    }
-    said = ("sweep_seconds", "stored_bytes", "is_sampled")  # in the line above
-    put_for_people(tuple(sizes), [list(sizes.values())], form, drop=said)
+def _put(
+    expected: Estimate, names: dict[str, str], output: Output, *, has_bytes: bool = False
+) -> None:
+    """Print the size of a sweep; a lake has other bytes than a database."""
+    said: dict[str, object] = {"sweep_seconds": expected.cost.seconds}  # in a line above
+    if has_bytes:
+        said["stored_bytes"] = expected.cost.num_bytes
+    said["is_sampled"] = expected.is_sampled
+    sizes = {**names, **vars(expected.size), **said}
+    with output.opened():
+        put_for_people(tuple(sizes), [list(sizes.values())], output.form, drop=said)
 
 
 @contextmanager

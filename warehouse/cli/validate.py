@@ -29,14 +29,8 @@ MAX_SHOWN = 20
 """Rows of a failed check that are listed."""
 
 TABLES = (
-    *(
-        "published_accuracy",
-        "interval_coverage",
-        "published_comparison",
-        "training_time_comparison",
-    ),
-    "training_time_at_published_rate",
-    "megatron_layout_rank",
+    *("published_accuracy", "interval_coverage", COMPARISON, "training_time_comparison"),
+    *("training_time_at_published_rate", "megatron_layout_rank"),
 )
 
 
@@ -62,7 +56,7 @@ def validate(
     --deep names the tables that a damaged file has lost; `warehouse rebuild` makes them again.
     """
     from warehouse.database.connection import open_for_read
-    from warehouse.database.temporary import keep_view
+    from warehouse.database.sql_text import keep_view
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:

@@ -22,14 +22,15 @@ class LogLines:
     """Says when a log, which is no terminal, gets the next line of progress: each minute."""
 
     def __init__(self) -> None:
-        self._said = time.monotonic()
+        self._next = time.monotonic() + SECONDS_OF_LOG_LINE
 
     def is_due(self) -> bool:
         """Return whether the last line is a minute old; if so, the next one counts as written."""
-        is_due = time.monotonic() - self._said >= SECONDS_OF_LOG_LINE
-        if is_due:
-            self._said = time.monotonic()
-        return is_due
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + SECONDS_OF_LOG_LINE
+        return True
 
 
 class _Line:

@@ -49,43 +49,30 @@ def create_views(connection: DuckDBPyConnection, directory: Path | None = None) 
     present = connection.execute(f"select table_name from duckdb_tables() where {IN_MAIN}")
     tables = {name for (name,) in present.fetchall()}
     created: list[View] = []
-    with _StandIns(connection) as stand_ins:
-        for index, view in enumerate(every):
-            if view.kept_on and view.name in tables:
-                continue
-            stand_ins.add_sources_of(view, every[:index])
-            _create(connection, view)
-            created += [] if view.is_function else [view]
+    stand_ins: set[str] = set()
+    before: set[str] = set()
+    for view in every:
+        if view.kept_on and view.name in tables:
+            continue
+        sources = before.intersection(_WORD.findall(view.sql)) - {view.name}
+        for name in sorted(sources - stand_ins):
+            _create_stand_in(connection, name)
+        stand_ins |= sources
+        _create(connection, view)
+        if not view.is_function:
+            created.append(view)
+            before |= set() if view.kept_on else {view.name}
+    for name in stand_ins:
+        connection.execute(f"drop table temp.{quoted(name)}")
     _comment_views(connection, every)
     return created
 
 
-class _StandIns:
-    """Temporary tables with the names and columns of views, and no row."""
-
-    def __init__(self, connection: DuckDBPyConnection) -> None:
-        self._connection = connection
-        self._made: set[str] = set()
-
-    def __enter__(self) -> _StandIns:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:  # after an error the caller rolls back
-            for name in self._made:
-                self._connection.execute(f"drop table temp.{quoted(name)}")
-
-    def add_sources_of(self, view: View, before: list[View]) -> None:
-        """Make those of the views created `before` that a view names."""
-        views = {v.name for v in before if not (v.is_function or v.kept_on)} - {view.name}
-        for name in sorted(views.intersection(_WORD.findall(view.sql)) - self._made):
-            source = self._connection.view(name)
-            columns = ", ".join(
-                f"{quoted(column)} {kind}"
-                for column, kind in zip(source.columns, source.types, strict=True)
-            )
-            self._connection.execute(f"create temp table {quoted(name)} ({columns})")
-            self._made.add(name)
+def _create_stand_in(connection: DuckDBPyConnection, name: str) -> None:
+    """Create a temporary table with the name and the columns of a view, and no row."""
+    view = connection.view(name)
+    columns = [f"{quoted(n)} {t}" for n, t in zip(view.columns, view.types, strict=True)]
+    connection.execute(f"create temp table {quoted(name)} ({', '.join(columns)})")
 
 
 def _refuse_shared_names(wanted: list[View]) -> None:
@@ -100,26 +87,21 @@ def _refuse_shared_names(wanted: list[View]) -> None:
 
 
 def _create(connection: DuckDBPyConnection, view: View) -> None:
-    if view.is_function:
-        _create_function(connection, view)
-        return
     with _blaming(view.path):
-        statements = connection.extract_statements(view.sql)
-        if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
+        statements = [statement.type for statement in connection.extract_statements(view.sql)]
+        if view.is_function:
+            names = [macro.name for macro in macros_in(view.sql)]
+            if statements != [duckdb.StatementType.CREATE] or names != [view.name]:
+                begins = f"create or replace macro {view.name}("
+                raise InputError(
+                    f"{view.path}: is not one table macro", f"begin it with `{begins}`"
+                )
+            connection.execute(view.sql)
+            return
+        if statements != [duckdb.StatementType.SELECT]:
             raise InputError(f"{view.path}: is not one SELECT", "a file of sql/ is one view")
-        what, rows = ("table", "\nwith no data") if view.kept_on else ("or replace view", "")
-        connection.execute(f"create {what} {quoted(view.name)} as\n{view.sql}{rows}")
-
-
-def _create_function(connection: DuckDBPyConnection, view: View) -> None:
-    """Create or replace the table macro that has the name of its file."""
-    with _blaming(view.path):
-        kinds = [statement.type for statement in connection.extract_statements(view.sql)]
-        names = [macro.name for macro in macros_in(view.sql)]
-        if kinds != [duckdb.StatementType.CREATE] or names != [view.name]:
-            begins = f"create or replace macro {view.name}("
-            raise InputError(f"{view.path}: is not one table macro", f"begin it with `{begins}`")
-        connection.execute(view.sql)
+        kind, rows = ("table", "\nwith no data") if view.kept_on else ("or replace view", "")
+        connection.execute(f"create {kind} {quoted(view.name)} as\n{view.sql}{rows}")
 
 
 def _create_macros(connection: DuckDBPyConnection, path: Path) -> None:

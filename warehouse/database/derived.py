@@ -7,8 +7,10 @@ earlier siblings: they are made again when the record of the cell or of a siblin
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from warehouse.database.in_force import (
     CURRENT_CELL,
@@ -19,10 +21,17 @@ from warehouse.database.in_force import (
     rows_sql,
     staging_name,
 )
-from warehouse.database.leading import FITS, MEMORY, LeadingTimes, RowCounts
+from warehouse.database.leading import FITS, MEMORY, LeadingRows, RowCounts
 from warehouse.database.lineage import names_in
-from warehouse.database.sql_text import IN_MAIN, listed, quoted, view_exists
-from warehouse.database.temporary import joins_as_written, registered, replaced
+from warehouse.database.sql_text import (
+    IN_MAIN,
+    joins_as_written,
+    listed,
+    quoted,
+    registered,
+    replaced,
+    view_exists,
+)
 from warehouse.database.views import (
     CONFIGURATION_SOURCE,
     FOUND,
@@ -32,12 +41,12 @@ from warehouse.database.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator, Relation
-    from warehouse.database.leading import LeadingRows
 
 STORED_PROBLEM = "stored_problem"
 """Table of the names, changes and groups of each problem."""
@@ -186,7 +195,7 @@ def _take(
     stored = rows_sql(estimator, leading.relation, "leading_rows")
     current = f"{stored} and leading_rows.cell_id in ({listed(cells)})"
     with (
-        _registered(connection, "leading_rows", rows),
+        registered(connection, "leading_rows", _table(rows)),
         replaced(connection, {current_view_name(leading.relation): current}),
         replaced(connection, _only(leading.relation)),
     ):
@@ -200,7 +209,7 @@ def _search(
 
     Rows as fast as a leading one, with as much memory, become candidates as well.
     """
-    times = LeadingTimes(cells)
+    leading = LeadingRows(relation, cells)
     of_cells = f"cell_id in ({listed(cells)})"
     with replaced(connection, _only(relation)):
         shown = connection.sql(
@@ -208,15 +217,20 @@ def _search(
             f"{FITS} is distinct from false as {FITS} from {_FLOPS} where {of_cells}"
         )
         for batch in shown.to_arrow_reader(_BATCH_ROWS):
-            times.add(*(batch[name].to_numpy(zero_copy_only=False) for name in batch.schema.names))
-        with _registered(connection, "leading_times", times.columns()):
-            connection.execute(
-                f"insert into {_CANDIDATE} by name select layout.* from {_FLOPS} as layout"
-                " semi join leading_times on layout.cell_id = leading_times.cell_id"
-                " and layout.step_seconds = leading_times.step_seconds"
-                f" and coalesce(layout.{MEMORY}, 0) = leading_times.{MEMORY} where {of_cells}"
-            )
-    return times.counts
+            columns = {c: batch[c].to_numpy(zero_copy_only=False) for c in batch.schema.names}
+            ids = columns["cell_id"]
+            starts = np.flatnonzero(np.diff(ids, prepend=ids[:1] - 1))
+            for start, end in pairwise([*starts, len(ids)]):
+                leading.add(int(ids[start]), {n: c[start:end] for n, c in columns.items()})
+        if rows := leading.columns():
+            with registered(connection, "leading_rows", _table(rows)):
+                connection.execute(
+                    f"insert into {_CANDIDATE} by name select layout.* from {_FLOPS} as layout"
+                    " semi join leading_rows on layout.cell_id = leading_rows.cell_id"
+                    " and layout.step_seconds = leading_rows.step_seconds"
+                    f" and coalesce(layout.{MEMORY}, 0) = leading_rows.{MEMORY} where {of_cells}"
+                )
+    return leading.counts
 
 
 def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts]) -> None:
@@ -225,7 +239,7 @@ def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts
         "num_layouts": [cell.num_layouts for cell in counts.values()],
         "num_fitting_layouts": [cell.num_fitting_layouts for cell in counts.values()],
     }
-    with _registered(connection, "counted_cells", columns):
+    with registered(connection, "counted_cells", _table(columns)):
         connection.execute(
             "update cell set num_layouts = counted_cells.num_layouts,"
             " num_fitting_layouts = counted_cells.num_fitting_layouts"
@@ -233,13 +247,8 @@ def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts
         )
 
 
-@contextmanager
-def _registered(
-    connection: DuckDBPyConnection, name: str, columns: Mapping[str, Any]
-) -> Iterator[None]:
-    """Let SQL read columns under a name; NaN is NULL."""
+def _table(columns: Mapping[str, Any]) -> pa.Table:
+    """Return columns as a table; NaN is NULL."""
     import pyarrow as pa  # readers do not wait for it
 
-    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
-    with registered(connection, name, pa.table(arrays)):
-        yield
+    return pa.table({n: pa.array(values, from_pandas=True) for n, values in columns.items()})

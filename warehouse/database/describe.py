@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _GRAIN = re.compile(
     r"\s*(?:\bGrain: )?\b[Oo](ne row\b.*?)\.?(?:\s*\bKey: ([\w, ]+)\.?)?$", re.DOTALL
 )
-_META = "warehouse_meta"
 _NEAR = 8
 
 _OBJECTS = f"""\
@@ -58,16 +57,10 @@ class Thing:
         ``table``, ``view``, ``macro`` or ``table macro``.
     role, layer
         Keys of `warehouse.database.meanings.ROLES` and `LAYERS`.
-    what, grain
-        Its content, and the meaning of one row; a scalar macro has no grain.
-    key
-        The columns that no two rows have alike; empty where its comment names none.
-    source
-        The file or module that it was made from.
-    notes
-        The rest of the comment at the top of its file.
-    arguments, macro_example
-        Those of a macro; the example is a SELECT.
+    what, grain, key
+        Its content, the meaning of one row, and the columns that no two rows have alike.
+    source, notes
+        The file or module that it was made from, and the rest of the comment at its top.
     """
 
     name: str
@@ -112,12 +105,6 @@ class Use(NamedTuple):
     type: str
 
 
-class _Origin(NamedTuple):
-    layer: str
-    source: str
-    notes: str = ""
-
-
 class Description:
     """The tables, views and macros of a database, read once."""
 
@@ -127,15 +114,14 @@ class Description:
         macros = {macro.name: macro for macro in _macros()}
         things = []
         for name, kind, comment, parameters in connection.execute(_OBJECTS).fetchall():
-            origin = origins.get(name, _Origin("own", "this database"))
+            layer, source, notes = origins.get(name, ("own", "this database", ""))
             role, what, grain, key, _ = split_comment(comment or "")
-            role = role or role_of(origin.layer)
             macro = macros.get(name)
             arguments = tuple(Argument(parameter, None) for parameter in parameters or ())
             example = ""
             if macro and [argument.name for argument in macro.arguments] == parameters:
                 arguments, example = macro.arguments, macro.example
-            made = (role, origin.layer, what, grain, key, origin.source, origin.notes)
+            made = (role or role_of(layer), layer, what, grain, key, source, notes)
             things.append(Thing(name, kind, *made, arguments, example))
         roles, layers = list(ROLES), list(LAYERS)
         things.sort(key=lambda t: (roles.index(t.role), layers.index(t.layer), t.name))
@@ -182,7 +168,12 @@ class Description:
                 f"where {IN_MAIN} and table_name = ? order by column_index"
             )
             described = self._connection.execute(query, [name]).fetchall()
-        return [_column_of(*column) for column in described]
+        return [
+            ColumnOf(name, kind, known.unit, known.meaning, known.source)
+            if (known := meaning_of(name))
+            else ColumnOf(name, kind, "", comment or "", "")
+            for name, kind, comment in described
+        ]
 
     def _described(self, macro: Thing) -> list[tuple[str, str, str | None]]:
         """Return the columns of a table macro: no catalog has them, so a call is bound."""
@@ -206,13 +197,7 @@ class Description:
         ]
 
     def find(self, asked: str) -> tuple[Thing | None, Column | None, list[Use]]:
-        """Return the table, view or macro, and the column with its uses, called `asked`.
-
-        Raises
-        ------
-        InputError
-            If there is neither; the hint lists similar names.
-        """
+        """Return the table, view or macro, and the column with its uses, called `asked`."""
         name = usual_name(asked)
         thing, uses = self.things.get(name), self.uses(name)
         if thing or uses:
@@ -258,13 +243,6 @@ def group_of(column: str) -> str:
     return next(titles, "")
 
 
-def _column_of(name: str, kind: str, comment: str | None) -> ColumnOf:
-    known = meaning_of(name)
-    if known is None:
-        return ColumnOf(name, kind, "", comment or "", "")
-    return ColumnOf(name, kind, known.unit, known.meaning, known.source)
-
-
 def _near(name: str, known: Iterable[str]) -> list[str]:
     """Return the names that resemble `name` or contain it or a similar word."""
     names = sorted(set(known))
@@ -274,28 +252,24 @@ def _near(name: str, known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*get_close_matches(name, names, _NEAR), *inside]))[:_NEAR]
 
 
-def _origins(connection: DuckDBPyConnection) -> dict[str, _Origin]:
-    """Return layer and source of each table, view and macro that the package creates."""
+def _origins(connection: DuckDBPyConnection) -> dict[str, tuple[str, str, str]]:
+    """Return layer, source and notes of each table, view and macro that the package creates."""
     estimators = all_estimators()
-    origins = {_META: _Origin("records", "warehouse/database/schema.py")}
+    origins = {macro.name: ("macros", "sql/macros.sql", "") for macro in _macros()}
+    origins["warehouse_meta"] = ("records", "warehouse/database/schema.py", "")
     for table in core_tables(estimators):
-        origins[table.name] = _Origin("records", "warehouse/database/tables.py")
+        origins[table.name] = ("records", "warehouse/database/tables.py", "")
     for estimator in estimators:
         for relation in estimator.relations:
-            origins[relation.table] = _Origin("results", f"estimator {estimator.name}")
+            origins[relation.table] = ("results", f"estimator {estimator.name}", "")
     measured = reference_names(connection, measured=True)
     for name in reference_names(connection):
         suffix = "parquet" if name in measured else "csv"
-        origins[name] = _Origin("reference", f"db/reference/{name}.{suffix}")
+        origins[name] = ("reference", f"db/reference/{name}.{suffix}", "")
     for view in views.packaged():
-        layer = views.layer_of(view)
-        if view.path is None:
-            origins[view.name] = _Origin(layer, "warehouse/database/views.py")
-        else:
-            source = f"sql/{layer}/{view.path.name}"
-            origins[view.name] = _Origin(layer, source, views.notes_of(view))
-    for macro in _macros():
-        origins.setdefault(macro.name, _Origin("macros", "sql/macros.sql"))
+        path = view.path
+        source = f"sql/{view.layer}/{path.name}" if path else "warehouse/database/views.py"
+        origins[view.name] = (view.layer, source, view.notes)
     return origins
 
 

@@ -42,7 +42,6 @@ from warehouse.files import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from io import RawIOBase
 
 SUFFIX = ".facts"
 
@@ -71,59 +70,34 @@ _AGAIN = "put the whole folder back from a backup, or evaluate the file again"
 
 @dataclass(frozen=True)
 class Entry:
-    """One fact.
-
-    Attributes
-    ----------
-    kind, name
-        What it is about: the name of a study, of measured runs or of a profile.
-    content
-        The fact. A removal has the `kind` of what it removes.
-    inputs
-        SHA-256 of the Parquet file with its configurations, for an evaluated file.
-    """
+    """One fact: a study, measured runs or a profile, or the removal of one."""
 
     number: int
     kind: str
     name: str
-    content: Mapping[str, Any]
+    content: Mapping[str, Any]  # that of a removal is the `kind` of what it removes
     package_version: str
     written_at: str
-    inputs: str | None
+    inputs: str | None  # SHA-256 of the Parquet file with the configurations of an evaluated file
     checksum: str
     outcome: str = OPEN
 
     @property
     def subject(self) -> tuple[str, str]:
-        """Return the kind and name of the thing that it states or removes."""
+        """Return the kind and name of what it states or removes."""
         return (self.content["kind"] if self.kind == REMOVAL else self.kind, self.name)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A folder as it was read.
-
-    Attributes
-    ----------
-    id
-        Unique name of the folder, which its database has too.
-    entries
-        The intact ones, in the order of their numbers.
-    damaged
-        Numbers of the lines whose content is not what was written, or that belong to no entry.
-    lines
-        Number of an entry -> number of its line.
-    lost_inputs
-        Numbers of the entries in force whose configurations are missing or not those that were
-        written; `with_inputs` finds them.
-    """
+    """The intact entries of a folder, in the order of their numbers, and its damage."""
 
     folder: Path
-    id: str
+    id: str  # unique; the database of the folder has it too
     entries: tuple[Entry, ...]
-    damaged: tuple[int, ...] = field(default=())
-    lines: Mapping[int, int] = field(default_factory=dict)
-    lost_inputs: tuple[int, ...] = field(default=())
+    damaged: tuple[int, ...] = ()  # lines with other content than was written, or of no entry
+    lines: Mapping[int, int] = field(default_factory=dict)  # number of an entry -> its line
+    lost_inputs: tuple[int, ...] = ()  # entries in force without their configurations
 
     @property
     def last(self) -> Entry | None:
@@ -151,7 +125,7 @@ class Facts:
         return ", ".join(parts)
 
     def with_inputs(self) -> Facts:
-        """Return these facts after a look at every file of configurations."""
+        """Return these facts with the `lost_inputs`: it reads every file of configurations."""
         lost = []
         for entry in self.live(with_open=True):
             if entry.inputs is not None:
@@ -211,10 +185,10 @@ def facts_of(database: Path) -> Facts | None:
 
 
 def read_facts(folder: Path) -> Facts:
-    """Return the content of a folder.
+    """Return the content of a folder; refuse another folder, or one of a newer package.
 
     A last line that was cut while it was written is no entry: its transaction had not begun to
-    commit. `InputError` refuses other folders, and those of a newer package.
+    commit.
     """
     path = folder / ENTRIES
     try:
@@ -367,10 +341,7 @@ def append_entry(folder: Path, entry: Entry, outcome: str = OPEN) -> None:
 
 
 def append_copies(folder: Path, facts: Facts, entries: Iterable[Entry]) -> None:
-    """Append entries of another folder, under the next numbers.
-
-    Configurations that are damaged are not copied: whoever needs them finds that they are gone.
-    """
+    """Append entries of another folder, under the next numbers; leave out damaged inputs."""
     first = len(read_facts(folder).entries) + 1
     for number, entry in enumerate(entries, start=first):
         if entry.inputs is not None:
@@ -388,9 +359,10 @@ def append_outcome(folder: Path, entries: Iterable[Entry], outcome: str) -> None
 
 
 def _record(entry: Entry) -> dict[str, Any]:
-    """Return the content of the checksum of an entry."""
-    left = ("checksum", "outcome")
-    return {name: value for name, value in entry.__dict__.items() if name not in left}
+    """Return what the checksum of an entry is of."""
+    record = dict(vars(entry))
+    del record["checksum"], record["outcome"]
+    return record
 
 
 def _outcome(entry: Entry, outcome: str) -> dict[str, Any]:
@@ -458,7 +430,8 @@ def _append(folder: Path, records: Iterable[Mapping[str, Any]], *, flushes: bool
     """Append lines. What a killed process or a full disk left of a line is cut off before."""
     lines = "".join(f"{_text(record)}\n" for record in records).encode()
     with (folder / ENTRIES).open("ab+", buffering=0) as file:  # a buffer would be written later
-        whole = _end_of_lines(file)
+        file.seek(0)
+        whole = (file.read() or b"").rfind(b"\n") + 1
         file.truncate(whole)
         try:
             while lines:
@@ -469,19 +442,6 @@ def _append(folder: Path, records: Iterable[Mapping[str, Any]], *, flushes: bool
             with suppress(OSError):
                 file.truncate(whole)
             raise
-
-
-def _end_of_lines(file: RawIOBase) -> int:
-    """Return the position behind the last end of a line."""
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        start = max(0, end - _TAIL_BYTES)
-        file.seek(start)
-        newline = (file.read(end - start) or b"").rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
 
 
 @contextmanager

@@ -8,16 +8,16 @@ layouts read these few and no others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from estimators.distinct import distinct
-from warehouse.database.tables import ROW_IDS, TOP
+from warehouse.database.tables import TOP
 
 if TYPE_CHECKING:
-    from estimators.contract import Array, Cell, Relation
+    from estimators.contract import Array, Relation
 
 NEAR_RATIO = 1.05
 """Rows that take at most this multiple of the least time of their cell are kept; the views of
@@ -48,123 +48,57 @@ class RowCounts(NamedTuple):
         return RowCounts(self.num_layouts + int(rows), self.num_fitting_layouts + int(fitting))
 
 
-class Leading(NamedTuple):
-    """Leading rows of cells, as `LeadingRows` returns them."""
-
-    counts: dict[int, RowCounts]
-    pieces: list[dict[str, Array]]  # columns of the rows of each cell that has some, with its id
-
-
 class LeadingRows:
-    """The leading rows of cells that are evaluated one after the other, piece by piece.
+    """The leading rows of cells, found from pieces of their rows in any order.
 
     Attributes
     ----------
     extra
         Results that `add` needs apart from those that are stored.
     counts
-        Id of each cell that was added -> its numbers of rows.
+        Id of each cell -> its numbers of rows.
     """
 
-    def __init__(self, relation: Relation) -> None:
+    def __init__(self, relation: Relation, cells: Iterable[int] = ()) -> None:
         self.relation = relation
         self.extra = tuple(name for name in (MEMORY, FITS) if name in relation.outputs)
-        self.counts = defaultdict[int, RowCounts](RowCounts)
-        self._cell: int | None = None
-        self._pieces: list[dict[str, Array]] = []
-        self._cells: list[dict[str, Array]] = []
+        self.counts = defaultdict[int, RowCounts](RowCounts, dict.fromkeys(cells, RowCounts()))
+        self._pieces: defaultdict[int, list[dict[str, Array]]] = defaultdict(list)
 
-    def add(self, cell: Cell, columns: Mapping[str, Array]) -> None:
-        """Take the next rows of a cell: every stored column, and `extra`."""
-        if cell.id != self._cell:
-            self._end_cell()
-            self._cell = cell.id
-        step, memory = columns["step_seconds"], columns.get(MEMORY)
-        place = np.flatnonzero(columns[FITS]) if FITS in columns else np.arange(len(step))
-        self.counts[cell.id] = self.counts[cell.id].plus(len(step), len(place))
-        if len(place):
-            place = place[leading(step[place], None if memory is None else memory[place])]
-            self._pieces.append(
-                {name: column[place] for name, column in columns.items()}
-                | {
-                    "cell_id": np.full(len(place), cell.id),
-                    "problem_id": np.full(len(place), cell.problem.id),
-                }
-            )
+    def add(self, cell: int, columns: Mapping[str, Array]) -> None:
+        """Take rows of a cell: every stored column with the ids, and `extra`."""
+        step = columns["step_seconds"]
+        rows = np.flatnonzero(columns[FITS]) if FITS in columns else np.arange(len(step))
+        self.counts[cell] = self.counts[cell].plus(len(step), len(rows))
+        if len(rows):
+            self._pieces[cell].append(_leading_among(columns, rows))
 
-    def taken(self) -> Leading:
-        """Return the state for `merge` of another object."""
-        self._end_cell()
-        return Leading(self.counts, self._cells)
-
-    def merge(self, leading: Leading) -> None:
-        """Take the leading rows of the next cells, or of the next rows of the last cell."""
-        for cell, counts in leading.counts.items():
+    def merge(self, others: LeadingRows) -> None:
+        """Take the leading rows of further cells, or of further rows of the same cells."""
+        for cell, counts in others.counts.items():
             self.counts[cell] = self.counts[cell].plus(*counts)
-        for piece in leading.pieces:
-            cell = int(piece["cell_id"][0])
-            if cell != self._cell:
-                self._end_cell()
-                self._cell = cell
-            self._pieces.append(piece)
+            self._pieces[cell] += others._pieces[cell]
 
     def columns(self) -> dict[str, Array]:
-        """Return the leading rows of all cells, with their ids; empty: there is none."""
-        self._end_cell()
-        if not self._cells:
-            return {}
-        return _stacked(self._cells, (*ROW_IDS, *self.relation.stored))
-
-    def _end_cell(self) -> None:
-        """Keep the leading rows among those of the pieces of a cell."""
-        if len(self._pieces) > 1:
-            whole = _stacked(self._pieces, tuple(self._pieces[0]))
-            place = leading(whole["step_seconds"], whole.get(MEMORY))
-            self._pieces = [{name: column[place] for name, column in whole.items()}]
-        self._cells += self._pieces
-        self._cell, self._pieces = None, []
+        """Return the columns of the leading rows of all cells; empty: there is none."""
+        cells = []
+        for pieces in filter(None, self._pieces.values()):
+            columns = _stacked(pieces)
+            rows = np.arange(len(columns["step_seconds"]))
+            cells.append(_leading_among(columns, rows))
+        return _stacked(cells) if cells else {}
 
 
-class LeadingTimes:
-    """Step times and memory of the leading rows of cells whose rows come in any order."""
-
-    def __init__(self, cells: Collection[int]) -> None:
-        self.counts = dict.fromkeys(cells, RowCounts())
-        self._pieces: defaultdict[int, list[tuple[Array, Array]]] = defaultdict(list)
-
-    def add(self, cells: Array, step_seconds: Array, memory_bytes: Array, fits: Array) -> None:
-        """Take rows: the id of their cell, time, memory, and whether they fit.
-
-        Memory is 0 where an estimator has no model of it.
-        """
-        starts = np.flatnonzero(np.diff(cells, prepend=cells[:1] - 1))
-        for start, end in zip(starts, [*starts[1:], len(cells)], strict=True):
-            cell = int(cells[start])
-            place = start + np.flatnonzero(fits[start:end])
-            before = self.counts.get(cell, RowCounts())
-            self.counts[cell] = before.plus(end - start, len(place))
-            if len(place):
-                place = place[_leading_places(step_seconds[place], memory_bytes[place])]
-                self._pieces[cell].append((step_seconds[place], memory_bytes[place]))
-
-    def columns(self) -> dict[str, Array]:
-        """Return ``cell_id``, ``step_seconds`` and ``memory_bytes`` of each leading row."""
-        cells, times, memories = [np.zeros(0, dtype=np.int64)], [np.zeros(0)], [np.zeros(0)]
-        for cell, pieces in self._pieces.items():
-            step, memory = (np.concatenate(part) for part in zip(*pieces, strict=True))
-            place = _leading_places(step, memory)
-            times.append(step[place])
-            memories.append(memory[place])
-            cells.append(np.full(len(place), cell))
-        return {
-            "cell_id": np.concatenate(cells),
-            "step_seconds": np.concatenate(times),
-            MEMORY: np.concatenate(memories),
-        }
+def _stacked(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _stacked(parts: list[dict[str, Array]], names: tuple[str, ...]) -> dict[str, Array]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+def _leading_among(columns: Mapping[str, Array], rows: Array) -> dict[str, Array]:
+    """Return the leading ones of some rows; memory is 0 where there is no model of it."""
+    step, memory = columns["step_seconds"][rows], columns.get(MEMORY)
+    of_rows = None if memory is None or not memory.any() else memory[rows]
+    rows = rows[leading(step, of_rows)]
+    return {name: column[rows] for name, column in columns.items()}
 
 
 def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
@@ -186,11 +120,6 @@ def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
     if memory_bytes is not None:
         places = distinct(np.concatenate((places, front(step_seconds, memory_bytes))))
     return places
-
-
-def _leading_places(step_seconds: Array, memory_bytes: Array) -> Array:
-    """Return the places of the leading rows; memory is 0 where there is no model of it."""
-    return leading(step_seconds, memory_bytes if memory_bytes.any() else None)
 
 
 def _bound(step_seconds: Array) -> float:

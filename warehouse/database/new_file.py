@@ -35,10 +35,9 @@ from warehouse.database.paths import (
 from warehouse.database.sql_text import IN_MAIN, literal
 from warehouse.database.stamp import source_hash
 from warehouse.errors import DatabaseError, space_error
-from warehouse.files import digest_of, partial_path, remove_abandoned
+from warehouse.files import digest_of, partial_path, remove_abandoned, target_of_partial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
@@ -52,14 +51,6 @@ class Contents(NamedTuple):
 
     num_tables: int
     num_views: int
-
-
-class _Template(NamedTuple):
-    """A file of the cache, and what its name says."""
-
-    path: Path
-    contents: Contents
-    digest: str
 
 
 def create_missing(path: Path) -> Contents | None:
@@ -81,17 +72,8 @@ def create_missing(path: Path) -> Contents | None:
         contents = _create(partial)
         is_first = _put(partial, file)
     except OSError as error:
-        full = space_error(file, str(error))
         other = DatabaseError(f"{file}: cannot be created: {error.strerror}", ANOTHER)
-        raise (full or other) from error
-    except Exception as error:
-        import duckdb
-
-        from warehouse.database.failures import database_error
-
-        if isinstance(error, duckdb.Error):
-            raise database_error(error, file) from error
-        raise
+        raise (space_error(file, str(error)) or other) from error
     finally:
         remove_database(partial)
     return contents if is_first and not leftovers(file) else None
@@ -114,19 +96,25 @@ def _put(new: Path, path: Path) -> bool:
 
 
 def _create(path: Path) -> Contents | None:
-    """Write a database to `path`; without a cache it has no tables yet, and None is returned."""
+    """Write a database to a partial file; without a cache it has no tables yet: return None."""
     template = _template()
     if template is not None:
         with suppress(OSError):  # another process removed it, or the disk is full
-            shutil.copyfile(template.path, path)
-            if _digest(path) == template.digest:
+            shutil.copyfile(template, path)
+            if _is_intact(path, template):
                 with path.open("rb+") as file:  # a power cut must not leave half of it
                     os.fsync(file.fileno())
-                return template.contents
+                _, _, tables, views, _ = template.stem.split("-")
+                return Contents(int(tables), int(views))
         remove_database(path)
     import duckdb
 
-    duckdb.connect(str(path), config=CONFIG).close()
+    from warehouse.database.failures import database_error
+
+    try:
+        duckdb.connect(str(path), config=CONFIG).close()
+    except duckdb.Error as error:
+        raise database_error(error, target_of_partial(path)) from error
     return None
 
 
@@ -135,20 +123,15 @@ def in_memory() -> DuckDBPyConnection:
     import duckdb
 
     template = _template()
-    if template is not None:
-        connection = duckdb.connect(config={**PLANNING})
-        try:
-            connection.execute(f"attach {literal(str(template.path))} as prepared (read_only)")
-            connection.execute("copy from database prepared to memory")
-            connection.execute("detach prepared")
-        except duckdb.Error:
-            connection.close()
-        else:
-            return connection
-    from warehouse.database.schema import prepare
-
     connection = duckdb.connect(config={**PLANNING})
-    prepare(connection)
+    if template is None:
+        from warehouse.database.schema import prepare
+
+        prepare(connection)
+    else:
+        connection.execute(f"attach {literal(str(template))} as prepared (read_only)")
+        connection.execute("copy from database prepared to memory")
+        connection.execute("detach prepared")
     return connection
 
 
@@ -161,7 +144,7 @@ def contents_of(connection: DuckDBPyConnection) -> Contents:
     return Contents(tables, views)
 
 
-def _template() -> _Template | None:
+def _template() -> Path | None:
     """Return an intact, up-to-date file of the cache, made if necessary; None if none can be."""
     directory = settings.cache()
     if directory is None:
@@ -170,12 +153,12 @@ def _template() -> _Template | None:
     key = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for template in _named(directory, key):
-            if _digest(template.path) == template.digest:
-                note_use(template.path)
-                return template
+        for path in sorted(directory.glob(f"empty-{key}-*-*-*.duckdb")):
+            if _is_intact(path, path):
+                note_use(path)
+                return path
             with suppress(OSError):
-                template.path.unlink()
+                path.unlink()
     except OSError:
         return None
     import duckdb
@@ -186,14 +169,7 @@ def _template() -> _Template | None:
         return None
 
 
-def _named(directory: Path, key: str) -> Iterator[_Template]:
-    for path in sorted(directory.glob(f"empty-{key}-*-*-*.duckdb")):
-        *_, tables, views, digest = path.stem.split("-")
-        if tables.isdecimal() and views.isdecimal():
-            yield _Template(path, Contents(int(tables), int(views)), digest)
-
-
-def _made(directory: Path, key: str) -> _Template:
+def _made(directory: Path, key: str) -> Path:
     import duckdb
 
     from warehouse.database.schema import prepare
@@ -203,15 +179,18 @@ def _made(directory: Path, key: str) -> _Template:
     try:
         with duckdb.connect(str(partial), config=CONFIG) as connection:
             prepare(connection)
-            contents = contents_of(connection)
+            tables, views = contents_of(connection)
             connection.execute("checkpoint")  # closing would not say that the disk is full
-        digest = _digest(partial)
-        name = f"empty-{key}-{contents.num_tables}-{contents.num_views}-{digest}.duckdb"
-        partial.replace(directory / name)
+        name = f"empty-{key}-{tables}-{views}-{_digest(partial)}.duckdb"
+        path = partial.replace(directory / name)
     finally:
         remove_database(partial)
     remove_old(directory, "empty-*.duckdb", _MOST)
-    return _Template(directory / name, contents, digest)
+    return path
+
+
+def _is_intact(copy: Path, template: Path) -> bool:
+    return template.stem.endswith(f"-{_digest(copy)}")
 
 
 def _digest(path: Path) -> str:

@@ -79,15 +79,9 @@ def recast(
 ) -> tuple[str, dict[str, str]]:
     """Return a query with other types of columns, and the types of those that it changes.
 
-    Parameters
-    ----------
-    types
-        Types of the columns, as DuckDB gives them.
-    casts
-        Name of a type, as DuckDB's ``id``, -> the type to take in its place, also in lists and
-        structs. Each column takes the first of these mappings that holds its values.
-    holds
-        Runs a query of one column, and returns whether no value is too large for its type.
+    `casts` map the name of a type (DuckDB's ``id``) to the type to take in its place, also in lists
+    and structs. Each column takes the first of them that holds its values: `holds` runs a query of
+    one column, and returns whether no value is too large for its type.
     """
     source = f"from query({literal(statement)})"
     changed, terms = {}, []
@@ -123,10 +117,7 @@ def readable(statement: str, columns: Sequence[str], types: Sequence[Any]) -> st
 def frame_of(relation: DuckDBPyRelation) -> polars.DataFrame:
     """Return the rows of a relation as a frame; types that polars lacks are texts.
 
-    Raises
-    ------
-    InputError
-        If polars cannot hold a value, such as an infinite date.
+    A value that polars cannot hold, such as an infinite date, is an `InputError`.
     """
     import polars as pl
 

@@ -90,15 +90,15 @@ def write(
 ) -> None:
     """Evaluate a piece into `size` rows of a batch from `start`, and pass them to `leading`."""
     views = {name: column[start : start + size] for name, column in batch.items()}
-    views.pop("cell_id")[:] = cell.id
-    views.pop("problem_id")[:] = cell.problem.id
+    ids = {name: views.pop(name) for name in ROW_IDS}
+    ids["cell_id"][:], ids["problem_id"][:] = cell.id, cell.problem.id
     if leading is None:
         fill(views)
         return
     for name in leading.extra:
         views[name] = np.empty(size, dtype=COLUMNS[name].dtype)
     fill(views)
-    leading.add(cell, views)
+    leading.add(cell.id, ids | views)
 
 
 def keep_freed_memory() -> None:

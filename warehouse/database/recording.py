@@ -1,14 +1,14 @@
 """Ties an open database to its folder of facts.
 
 A writer first compares both (`attend`). Then each transaction that stores or removes a fact calls
-`record` or `record_removal` before it commits, and `settle` afterwards.
+`record` before it commits, and `settle` afterwards.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,11 +67,8 @@ _FITTED_TO = "calibration_row"
 
 _PAUSED: ContextVar[bool] = ContextVar("paused", default=False)
 
-_NEXT: dict[Path, int] = {}
-"""Folder -> number of its next entry. Whoever holds the lock of the database sets it."""
-
-_PENDING: dict[int, list[tuple[Path, Entry]]] = {}
-"""Connection -> entries whose transaction is running."""
+_PENDING: dict[int, Path] = {}
+"""Connection -> the folder that its running transaction has appended to."""
 
 
 @contextmanager
@@ -102,9 +99,8 @@ def attend(connection: DuckDBPyConnection, database: Path) -> None:
         )
     if facts is None or not is_intact(connection, facts):
         _make_folder(connection, folder)
-        return
-    settle_by(connection, facts)
-    _NEXT[folder] = facts.entries[-1].number + 1 if facts.entries else 1
+    else:
+        settle_by(connection, facts)
 
 
 def lacking_facts(connection: DuckDBPyConnection, database: Path, facts: Facts) -> list[Entry]:
@@ -153,38 +149,38 @@ def adopt(connection: DuckDBPyConnection, facts: Facts) -> None:
     _note(connection, facts.id, stored[-1] if stored else None)
 
 
-def record(connection: DuckDBPyConnection, kind: str, name: str) -> None:
-    """Append a fact that the running transaction has stored; call it before the commit.
+def record(
+    connection: DuckDBPyConnection, kind: str, name: str, *, is_removed: bool = False
+) -> None:
+    """Append a fact that the running transaction has stored or removed; call it before the commit.
 
     If the folder cannot be written, a `DatabaseError` rolls the transaction back.
     """
     folder = _folder_for(connection)
-    if folder is not None:
-        _append(connection, folder, _written(connection, folder, _NEXT[folder], kind, name))
+    if folder is None:
+        return
+    facts = read_facts(folder)
+    number = facts.entries[-1].number + 1 if facts.entries else 1
+    if is_removed:
+        entry = new_entry(number, REMOVAL, name, {"kind": kind})
+    else:
+        entry = _written(connection, folder, number, kind, name)
+    append_entry(folder, entry)
+    _PENDING[id(connection)] = folder
+    _note(connection, facts.id, entry)
 
 
-def record_removal(connection: DuckDBPyConnection, kind: str, name: str) -> None:
-    """Append that the running transaction has removed a fact; otherwise as `record`."""
-    folder = _folder_for(connection)
-    if folder is not None:
-        entry = new_entry(_NEXT[folder], REMOVAL, name, {"kind": kind})
-        _append(connection, folder, entry)
-
-
-def settle(connection: DuckDBPyConnection, outcome: str | None) -> None:
+def settle(connection: DuckDBPyConnection, *, is_known: bool) -> None:
     """Append the outcome of the entries of a transaction that has ended.
 
-    It is None if the commit failed: the database may have it all the same, and the next writer sees
-    whether it has.
+    It is not known if the commit failed: the database may have it all the same, and the next writer
+    sees whether it has.
     """
-    pending = _PENDING.pop(id(connection), [])
-    if outcome is None:
-        return
-    for folder in dict(pending):
-        entries = [entry for each, entry in pending if each == folder]
-        append_outcome(folder, entries, outcome)
-        if any(entry.inputs or entry.kind == REMOVAL for entry in entries):
-            remove_dead_inputs(folder)
+    folder = _PENDING.pop(id(connection), None)
+    if folder is not None and is_known:
+        with suppress(duckdb.Error):  # a fault has closed the database
+            settle_by(connection, read_facts(folder))
+        remove_dead_inputs(folder)
 
 
 def write_facts(connection: DuckDBPyConnection, folder: Path) -> None:
@@ -226,7 +222,6 @@ def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
             f"{folder}: does not have the facts of the database; kept as {former.name}"
         )
     if not _has_facts(connection):
-        _NEXT[folder] = 1
         if last_fact(connection)[0]:
             _note(connection, "", None)
         return
@@ -234,7 +229,6 @@ def _make_folder(connection: DuckDBPyConnection, folder: Path) -> None:
         write_facts(connection, new)
         facts = read_facts(new)
         _note(connection, facts.id, facts.last)
-    _NEXT[folder] = len(facts.entries) + 1
 
 
 def _has_facts(connection: DuckDBPyConnection) -> bool:
@@ -244,13 +238,6 @@ def _has_facts(connection: DuckDBPyConnection) -> bool:
         for _, table in PARTS.values()
         if table in present
     )
-
-
-def _append(connection: DuckDBPyConnection, folder: Path, entry: Entry) -> None:
-    append_entry(folder, entry)
-    _PENDING.setdefault(id(connection), []).append((folder, entry))
-    _NEXT[folder] = entry.number + 1
-    _note(connection, last_fact(connection)[0] or read_facts(folder).id, entry)
 
 
 def _folder_for(connection: DuckDBPyConnection) -> Path | None:

@@ -161,19 +161,14 @@ def copy_to(
     """Let DuckDB write the rows of one SELECT to a file.
 
     The query runs in the sandbox, in which DuckDB may open `target` and no other file. Memory has
-    DuckDB's own limit.
+    DuckDB's own limit. A file that cannot be written is a `duckdb.IOException`.
 
     Parameters
     ----------
     options
         Those of COPY, such as ``format csv, header``.
     casts
-        Other types of columns, as `recast` takes them; each column takes the first that holds it.
-
-    Raises
-    ------
-    duckdb.IOException
-        If the file cannot be written.
+        Other types of columns, as `recast` takes them.
     """
     path = str(target.absolute())
     allowed = f"set allowed_paths = [{literal(path)}]"

@@ -14,12 +14,10 @@ from estimators.columns import COLUMNS
 from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
 from estimators.registry import all_estimators
 from warehouse.database import derived
-from warehouse.database.facts import COMMITTED, WITHDRAWN
 from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import given, record_batches, schema_of
 from warehouse.database.recording import settle
-from warehouse.database.sql_text import quoted
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import quoted, registered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +106,7 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         return
     connection.begin()
     _OPEN.add(id(connection))
-    outcome: str | None = WITHDRAWN
+    is_known = True
     try:
         try:
             yield
@@ -116,12 +114,12 @@ def transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
             with suppress(duckdb.Error):  # a full disk has ended the transaction already
                 connection.rollback()
             raise
-        outcome = None  # a commit that fails may have stored the rows all the same
+        is_known = False  # a commit that fails may have stored the rows all the same
         connection.commit()
-        outcome = COMMITTED
+        is_known = True
     finally:
         _OPEN.discard(id(connection))
-        settle(connection, outcome)
+        settle(connection, is_known=is_known)
 
 
 def store_cells(

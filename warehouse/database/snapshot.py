@@ -207,30 +207,20 @@ def _copy_content(source: BinaryIO, target: BinaryIO, size: int, end: threading.
     After a checkpoint DuckDB cuts free blocks off the file. File systems that share blocks (XFS,
     Btrfs) copy none.
     """
-    copy = _in_kernel if hasattr(os, "copy_file_range") else _through_memory
     done = 0
     while done < size:
         if end.is_set():
             return False
-        count = min(_CHUNK_BYTES, size - done)
-        try:
-            copied = copy(source, target, count, done)
-        except OSError:  # an old kernel, or a file system that cannot
-            if copy is _through_memory:
-                raise
-            copy = _through_memory
-            continue
+        copied = _copy_chunk(source, target, min(_CHUNK_BYTES, size - done), done)
         if not copied:
             break
         done += copied
     return True
 
 
-def _in_kernel(source: BinaryIO, target: BinaryIO, count: int, offset: int) -> int:
-    return os.copy_file_range(source.fileno(), target.fileno(), count, offset, offset)
-
-
-def _through_memory(source: BinaryIO, target: BinaryIO, count: int, offset: int) -> int:
+def _copy_chunk(source: BinaryIO, target: BinaryIO, count: int, offset: int) -> int:
+    with suppress(OSError, AttributeError):  # an old kernel, or a file system that cannot
+        return os.copy_file_range(source.fileno(), target.fileno(), count, offset, offset)
     source.seek(offset)
     target.seek(offset)
     return target.write(source.read(count))

@@ -45,6 +45,9 @@ FUNCTIONS = "functions"
 """Layer whose files create table macros."""
 
 CURRENT = "current"
+"""Layer of most generated views."""
+
+_CHECKS = "checks"
 CONFIGURATION_SOURCE = "configuration_source"
 _CONFIGURATION = "one row per configuration"
 LEADING_ROW = "leading_row"
@@ -53,13 +56,6 @@ RANKS = ("rank_by_time", "rank_in_strategy", "rank_in_cell", "is_on_front")
 """Columns of `LEADING_ROW` besides those of a configuration."""
 UNRANKED = f"* exclude ({', '.join(RANKS)})"
 """Columns of `LEADING_ROW` without its ranks."""
-_NEAR_SOURCE = f"near_{CONFIGURATION_SOURCE}"
-_LEADING = "leading_configuration"
-_LAYERS_OF_GENERATED = {
-    CONFIGURATION_SOURCE: "staging",
-    _NEAR_SOURCE: "intermediate",
-    _LEADING: "intermediate",
-}
 FOUND = "found_"
 """Begins the name of the view that finds the rows of a kept table."""
 _KEPT = "-- Kept:"
@@ -94,23 +90,6 @@ class Macro(NamedTuple):
     example: str = ""
 
 
-class SqlFile(NamedTuple):
-    """A file of sql/: the name of its view, its header and its text."""
-
-    name: str
-    what: str
-    grain: str
-    key: str
-    sql: str
-    path: Path
-    kept_on: str = ""
-
-    @property
-    def comment(self) -> str:
-        """The comment of its view."""
-        return _comment(self.what, self.grain, self.key)
-
-
 class Check(NamedTuple):
     """A query that returns faulty rows; without faults it returns none."""
 
@@ -126,11 +105,38 @@ class View(NamedTuple):
     """
 
     name: str
-    comment: str
+    what: str
+    grain: str
+    key: str
     sql: str
+    layer: str = CURRENT
     path: Path | None = None
-    is_function: bool = False
     kept_on: str = ""
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a table macro."""
+        return self.layer == FUNCTIONS
+
+    @property
+    def notes(self) -> str:
+        """The text below the header of its file, without its example."""
+        lines = self.sql.splitlines() if self.path else []
+        lines = lines[: _comment_lines(lines)]
+        return comment_text(lines[lines.index("--") :]) if "--" in lines else ""
+
+    @property
+    def comment(self) -> str:
+        """The comment that a client shows: all that `warehouse schema` says of the view."""
+        parts = [self.notes]
+        for macro in macros_in(self.sql) if self.is_function else ():
+            names = [argument.name for argument in macro.arguments]
+            parts += [f"{name}: {argument_meaning(name)}".rstrip(".") + "." for name in names]
+            parts.append(f"{_CALL}: {macro.example}")
+        note = " ".join(filter(None, parts))
+        text = f"{self.what} Grain: {self.grain.rstrip('.')}. Key: {self.key}"
+        text = f"{text.rstrip('.')}.{NOTE}{note}" if note else text
+        return comment_of(role_of(self.layer), text)
 
 
 def checks(directory: Path | None = None) -> list[Check]:
@@ -140,7 +146,7 @@ def checks(directory: Path | None = None) -> list[Check]:
     again gives.
     """
     directory = directory or resources.sql_directory()
-    files = _read_layer(directory / "checks", needs_grain=False)
+    files = _read_layer(directory / _CHECKS)
     of_files = [Check(file.name, file.what, file.sql) for file in files]
     return sorted([*of_files, *map(_check_of_kept, kept_tables(directory))])
 
@@ -176,8 +182,7 @@ def kept_tables(directory: Path | None = None) -> list[View]:
 
 def packaged(directory: Path | None = None) -> list[View]:
     """Return the views and table macros that `create_views` creates, in order."""
-    views = [*_generated(), *_from_files(directory or resources.sql_directory())]
-    return [view._replace(comment=_whole_comment(view)) for view in views]
+    return [*_generated(), *_from_files(directory or resources.sql_directory())]
 
 
 def macros_in(text: str) -> list[Macro]:
@@ -202,34 +207,6 @@ def macros_in(text: str) -> list[Macro]:
 def comment_text(lines: list[str]) -> str:
     """Return the comment lines at the top of `lines` as running text, without its example."""
     return _joined(lines).partition(_EXAMPLE)[0].strip()
-
-
-def layer_of(view: View) -> str:
-    """Return the layer of a packaged view; most generated views are in layer `current`."""
-    if view.path is not None and not view.name.startswith(FOUND):
-        return view.path.parent.name
-    return _LAYERS_OF_GENERATED.get(view.name, CURRENT)
-
-
-def notes_of(view: View) -> str:
-    """Return the text below the header of a view's file, without its example."""
-    if view.path is None:
-        return ""
-    lines = view.sql.splitlines()
-    header = lines[: _comment_lines(lines)]
-    return comment_text(header[header.index("--") :]) if "--" in header else ""
-
-
-def _whole_comment(view: View) -> str:
-    """Return the comment that a client shows: all that `warehouse schema` says of the view."""
-    parts = [notes_of(view)]
-    for macro in macros_in(view.sql) if view.is_function else ():
-        names = [argument.name for argument in macro.arguments]
-        parts += [f"{name}: {argument_meaning(name)}".rstrip(".") + "." for name in names]
-        parts.append(f"{_CALL}: {macro.example}")
-    note = " ".join(filter(None, parts))
-    text = f"{view.comment.rstrip('.')}.{NOTE}{note}" if note else view.comment
-    return comment_of(role_of(layer_of(view)), text)
 
 
 def _joined(lines: list[str]) -> str:
@@ -257,19 +234,30 @@ def _arguments(text: str, words: list[Token]) -> tuple[Argument, ...]:
 
 
 def _generated() -> list[View]:
+    """Return the views that need no file of sql/."""
     estimators = all_estimators()
-    cells = "Cells of the newest version of their estimator."
-    order = (
-        "Which cells are in force, and their order among siblings, found from all cells; table "
-        "cell has it stored."
-    )
-    counts = "Rows of each cell and problem in the fact tables."
     per_cell = ("one row per cell", "cell_id")
-    counted = ("one row per relation, cell and problem", "relation, cell_id, problem_id")
     views = [
-        View(CELL_ORDER, _comment(order, *per_cell), order_sql(estimators)),
-        View(CURRENT_CELL, _comment(cells, *per_cell), current_cell_sql()),
-        View(FACT_COUNT, _comment(counts, *counted), fact_count_sql(estimators)),
+        View(
+            CELL_ORDER,
+            "Which cells are in force, and their order among siblings, found from all cells; table "
+            "cell has it stored.",
+            *per_cell,
+            order_sql(estimators),
+        ),
+        View(
+            CURRENT_CELL,
+            "Cells of the newest version of their estimator.",
+            *per_cell,
+            current_cell_sql(),
+        ),
+        View(
+            FACT_COUNT,
+            "Rows of each cell and problem in the fact tables.",
+            "one row per relation, cell and problem",
+            "relation, cell_id, problem_id",
+            fact_count_sql(estimators),
+        ),
     ]
     for estimator in estimators:
         for relation in estimator.relations:
@@ -277,19 +265,10 @@ def _generated() -> list[View]:
                 f"Rows of {relation.name} of the newest version, each layout once, with what "
                 "holds in its cell."
             )
-            comment = _comment(what, relation.grain, ", ".join(("cell_id", *relation.keys)))
+            key = ", ".join(("cell_id", *relation.keys))
             sql = current_view_sql(estimator, relation)
-            views.append(View(current_view_name(relation), comment, sql))
+            views.append(View(current_view_name(relation), what, relation.grain, key, sql))
     return views
-
-
-def _comment(what: str, grain: str, key: str) -> str:
-    return f"{what} Grain: {grain.rstrip('.')}. Key: {key}"
-
-
-def _comment_of_layouts(what: str) -> str:
-    """Return the comment of a view of the configurations of all estimators."""
-    return _comment(what, _CONFIGURATION, f"cell_id, {_keys()['layout']}")
 
 
 def _keys() -> dict[str, str]:
@@ -307,26 +286,39 @@ def _keys() -> dict[str, str]:
 def _from_files(directory: Path) -> list[View]:
     views: list[View] = []
     for layer in LAYERS:
-        files = _in_order(_read_layer(directory / layer, needs_grain=True))
+        files = _in_order(_read_layer(directory / layer))
         for file in files:
-            views += _of_file(file, is_function=layer == FUNCTIONS)
+            if file.kept_on and file.kept_on != "cell":
+                source = FOUND + file.name
+                finds = f"Finds the rows of table {file.name} anew."
+                views.append(file._replace(name=source, what=finds, layer=CURRENT, kept_on=""))
+                views.append(file._replace(sql=f"from {source}"))
+            else:
+                views.append(file)
         if layer == "staging":
             views += _configuration_source(files)
         if layer == "intermediate" and any(file.name == LEADING_ROW for file in files):
-            marts = _read_layer(directory / "marts", needs_grain=True)
-            views += [_near_source(views), *_leading_configuration(marts)]
+            views.append(_near_source(views))
+            views += [
+                _leading_configuration(file)
+                for file in _read_layer(directory / "marts")
+                if file.name == "configuration"
+            ]
     return views
 
 
-def _of_file(file: SqlFile, *, is_function: bool) -> list[View]:
-    if not file.kept_on:
-        return [View(file.name, file.comment, file.sql, file.path, is_function)]
-    table = View(file.name, file.comment, file.sql, file.path, kept_on=file.kept_on)
-    if file.kept_on == "cell":
-        return [table]
-    source = FOUND + file.name
-    finds = _comment(f"Finds the rows of table {file.name} anew.", file.grain, file.key)
-    return [View(source, finds, file.sql, file.path), table._replace(sql=f"from {source}")]
+def _union_of_layouts(name: str, what: str, selects: list[str], layer: str) -> View:
+    """Return a view of the configurations of all estimators."""
+    key = f"cell_id, {_keys()['layout']}"
+    return View(name, what, _CONFIGURATION, key, "\nunion all by name\n".join(selects), layer)
+
+
+def _configuration_source(staging: list[View]) -> list[View]:
+    """Return the union of the staging views whose grain is a configuration."""
+    names = [file.name for file in staging if file.grain.rstrip(".") == _CONFIGURATION]
+    selects = [f"select * from {quoted(name)}" for name in names]
+    what = "Configurations of every estimator."
+    return [_union_of_layouts(CONFIGURATION_SOURCE, what, selects, "staging")] if names else []
 
 
 def _near_source(before: list[View]) -> View:
@@ -340,45 +332,33 @@ def _near_source(before: list[View]) -> View:
     union = next(view for view in before if view.name == CONFIGURATION_SOURCE)
     staged = names_in(union.sql).relations
     columns = f"* exclude (step_tokens, {', '.join(RANKS)})"
-    parts = [f"select {columns} from {LEADING_ROW} where estimator in ({', '.join(near)})"]
-    parts += [f"select * from {quoted(name)}" for name in others if name in staged]
+    selects = [f"select {columns} from {LEADING_ROW} where estimator in ({', '.join(near)})"]
+    selects += [f"select * from {quoted(name)}" for name in others if name in staged]
     what = (
         "Configurations of every estimator, at least the leading rows of each cell and all that "
         "fit in memory and take up to 5 % longer than the fastest."
     )
-    return View(_NEAR_SOURCE, _comment_of_layouts(what), "\nunion all by name\n".join(parts))
+    return _union_of_layouts(f"near_{CONFIGURATION_SOURCE}", what, selects, "intermediate")
 
 
-def _leading_configuration(marts: list[SqlFile]) -> list[View]:
+def _leading_configuration(configuration: View) -> View:
     """Return view `configuration` over the leading rows instead of all rows."""
-    return [
-        View(
-            _LEADING,
-            _comment(
-                f"{file.what.rstrip('.')}: leading rows of each cell alone.", file.grain, file.key
-            ),
-            re.sub(r"\bconfiguration_flops\b", LEADING_ROW, file.sql),
-        )
-        for file in marts
-        if file.name == "configuration"
-    ]
+    return configuration._replace(
+        name="leading_configuration",
+        what=f"{configuration.what.rstrip('.')}: leading rows of each cell alone.",
+        sql=re.sub(r"\bconfiguration_flops\b", LEADING_ROW, configuration.sql),
+        layer="intermediate",
+        path=None,
+    )
 
 
-def _configuration_source(staging: list[SqlFile]) -> list[View]:
-    """Return the union of the staging views whose grain is a configuration."""
-    names = [file.name for file in staging if file.grain.rstrip(".") == _CONFIGURATION]
-    if not names:
-        return []
-    sql = "\nunion all by name\n".join(f"select * from {quoted(name)}" for name in names)
-    comment = _comment_of_layouts("Configurations of every estimator.")
-    return [View(CONFIGURATION_SOURCE, comment, sql)]
+def _read_layer(layer: Path) -> list[View]:
+    return [_read(path) for path in sorted(layer.glob("*.sql"))]
 
 
-def _read_layer(layer: Path, *, needs_grain: bool) -> list[SqlFile]:
-    return [_read(path, needs_grain) for path in sorted(layer.glob("*.sql"))]
-
-
-def _read(path: Path, needs_grain: bool) -> SqlFile:
+def _read(path: Path) -> View:
+    layer = path.parent.name
+    needs_grain = layer != _CHECKS
     sql = path.read_text("utf-8")
     top = header(sql)
     what, grain = (line.strip() for line in [*top, "", ""][:2])
@@ -405,7 +385,7 @@ def _read(path: Path, needs_grain: bool) -> SqlFile:
     if kept.startswith(_KEPT) and on not in _KEPT_ON:
         raise InputError(f"{path}: `{kept}` names no change", f"one of {', '.join(_KEPT_ON)}")
     grain = grain.removeprefix("-- Grain:").strip()
-    return SqlFile(path.stem, what.removeprefix("--").strip(), grain, key, sql, path, on)
+    return View(path.stem, what.removeprefix("--").strip(), grain, key, sql, layer, path, on)
 
 
 def header(sql: str) -> list[str]:
@@ -415,7 +395,7 @@ def header(sql: str) -> list[str]:
     return lines[: end + 1]
 
 
-def _in_order(files: list[SqlFile]) -> list[SqlFile]:
+def _in_order(files: list[View]) -> list[View]:
     """Return the files of a layer so that each comes after those it reads."""
     by_name = {file.name: file for file in files}
     reads = {file.name: sorted(names_in(file.sql).relations & set(by_name)) for file in files}

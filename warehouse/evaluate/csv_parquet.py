@@ -54,15 +54,10 @@ def _check_suffix(path: Path) -> None:
 
 
 def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
-    """Read every row of `path`.
+    """Read every row of `path`, `inputs` as numbers and texts.
 
-    Parameters
-    ----------
-    inputs
-        Columns that will be read as numbers and texts.
-    keep_text
-        Read all other columns of a CSV as texts, so that ``007`` is written as ``007``; otherwise
-        their types are inferred.
+    With `keep_text` all other columns of a CSV are texts, so that ``007`` is written as ``007``;
+    otherwise their types are inferred.
     """
     frame = _read(path, inputs, keep_text=keep_text)
     # first: a needed column with such a name would be reported as missing
@@ -155,7 +150,6 @@ def _header(path: Path) -> list[str]:
 
 
 def _refuse_other_first_lines(path: Path, header: list[str], inputs: Collection[str]) -> None:
-    """Refuse a first line that is a comment, names the separator, or has another separator."""
     has_inputs = not set(header).isdisjoint(inputs)
     is_comment = header[0].startswith("# " if has_inputs else "#")  # a column may be named `#run`
     if is_comment or header[0].lower().startswith("sep="):

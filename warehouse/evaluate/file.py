@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,16 +54,6 @@ class BatchReport:
     cells: tuple[tuple[Cell, Columns], ...] = ()
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Rows evaluated so far. `is_good` marks accepted rows; results of others mean nothing."""
-
-    results: dict[str, Array]
-    is_good: Array
-    refusals: list[Refusal] = field(default_factory=list)
-    resolved: list[Columns] = field(default_factory=list)
-
-
 def find_relation(estimator: Estimator, name: str | None) -> Relation:
     """Return the estimator's relation called `name`, by default its first."""
     relations = {relation.name: relation for relation in estimator.relations}
@@ -90,20 +80,9 @@ def evaluate_file(
 ) -> BatchReport:
     """Evaluate every row of `configs` and write it to `out` with its results.
 
-    Nothing is written if the file cannot be read or a row is refused.
-
-    Parameters
-    ----------
-    relation
-        Which grain to evaluate; by default the estimator's first.
-    keep_valid
-        Leave refused rows out, instead of refusing the file.
-    with_cells
-        Return the rows as cells too.
-    with_interval
-        Add the interval of the step if it has one: two evaluations a constant.
-    warn
-        Called with each remark; refusals are not remarks.
+    Nothing is written if the file cannot be read or a row is refused; `keep_valid` leaves refused
+    rows out instead. The interval of the step takes two evaluations a constant. `warn` gets each
+    remark; refusals are not remarks.
     """
     started = time.perf_counter()
     check_paths(configs, out)
@@ -148,20 +127,20 @@ def evaluate_frame(
     relation = relation or estimator.relations[0]
     inputs = input_names(estimator, relation)
     _check_columns(frame, inputs, estimator, relation, called, warn)
-    batch = _evaluate(
+    results, is_good, refusals, blocks = _evaluate(
         *(estimator, relation, frame, mends, catalog),
         stop=not keep_valid,
         collect=with_cells,
         with_interval=with_interval,
     )
-    refusals = sorted(batch.refusals, key=lambda r: -1 if r.row is None else r.row)
+    refusals.sort(key=lambda refusal: -1 if refusal.row is None else refusal.row)
     if refusals and not keep_valid:
         raise InputError.from_refusals(refusals, called)
-    is_good = batch.is_good
-    results = {name: values[is_good] for name, values in batch.results.items()}
+    results = {name: values[is_good] for name, values in results.items()}
     cells: tuple[tuple[Cell, Columns], ...] = ()
-    if with_cells and is_good.any():
-        cells = tuple(cells_of(estimator, relation, _joined(batch.resolved), results, mends))
+    if blocks:
+        joined = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+        cells = tuple(cells_of(estimator, relation, joined, results, mends))
     seconds = time.perf_counter() - started
     num_rows = int(is_good.sum())
     report = BatchReport(num_rows, frame.height - num_rows, seconds, tuple(refusals), cells)
@@ -211,25 +190,30 @@ def _evaluate(
     stop: bool,
     collect: bool,
     with_interval: bool,
-) -> _Batch:
-    """Resolve and evaluate block by block; with `stop`, blocks after a refusal are only checked."""
+) -> tuple[dict[str, Array], Array, list[Refusal], list[Columns]]:
+    """Return results, which rows are good, all refusals, and the good rows if they are collected.
+
+    With `stop`, blocks after a refusal are only checked.
+    """
     ends = ENDS if with_interval and has_interval(estimator, relation) else ()
     results: dict[str, Array] = {  # in the order of the dictionary: first times, then memory
         name: np.empty(frame.height, relation.column(name).dtype)
         for name in COLUMNS
         if name in (*relation.outputs, *ends)
     }
-    batch = _Batch(results, np.ones(frame.height, dtype=bool))
+    is_good = np.ones(frame.height, dtype=bool)
+    refusals: list[Refusal] = []
+    blocks: list[Columns] = []
     for start in range(0, frame.height, BLOCK_ROWS):
         block = frame.slice(start, BLOCK_ROWS)
         resolved = resolve_rows(estimator, relation, block, catalog, mends)
-        batch.is_good[start : start + BLOCK_ROWS] = resolved.is_good
+        is_good[start : start + BLOCK_ROWS] = resolved.is_good
         for refusal in resolved.refusals:
             if refusal.row is not None:
-                batch.refusals.append(replace(refusal, row=start + refusal.row))
-            elif refusal not in batch.refusals:
-                batch.refusals.append(refusal)
-        if not resolved.is_good.any() or (stop and batch.refusals):
+                refusals.append(replace(refusal, row=start + refusal.row))
+            elif refusal not in refusals:
+                refusals.append(refusal)
+        if not resolved.is_good.any() or (stop and refusals):
             continue
         good = start + np.flatnonzero(resolved.is_good)
         outputs = evaluate_rows(resolved, relation.outputs)
@@ -238,8 +222,8 @@ def _evaluate(
         for name, values in outputs.items():
             results[name][good] = values
         if collect:
-            batch.resolved.append(resolved.good)
-    return batch
+            blocks.append(resolved.good)
+    return results, is_good, refusals, blocks
 
 
 def _series(name: str, values: Array) -> pl.Series:
@@ -247,7 +231,3 @@ def _series(name: str, values: Array) -> pl.Series:
     if values.dtype == object:
         return pl.Series(name, values.tolist(), dtype=_OBJECTS[COLUMNS[name].kind])
     return pl.Series(name, values, nan_to_null=True)
-
-
-def _joined(blocks: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}

@@ -93,15 +93,11 @@ def read_columns(
         refusals += refused
     for name in block.columns:
         if name not in inputs and _is_text(block.schema[name]):
-            # a column that is not read may have texts of several lines
-            refusals += _control_characters(block[name].cast(pl.String))
+            texts = block[name].cast(pl.String)
+            if texts.str.contains(CONTROL).any():
+                # a column that is not read may have texts of several lines
+                refusals += control_characters(name, texts.to_list(), LINE_MARKS)
     return columns, refusals
-
-
-def _control_characters(texts: pl.Series) -> list[Refusal]:
-    if not texts.str.contains(CONTROL).any():
-        return []
-    return control_characters(texts.name, texts.to_list(), LINE_MARKS)
 
 
 def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) -> pl.DataFrame:
@@ -126,7 +122,6 @@ def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) 
 
 
 def _without_blanks(text: pl.Expr) -> pl.Expr:
-    """Return texts without surrounding blanks; empty ones are missing."""
     plain = text.cast(pl.String).str.strip_chars()
     return pl.when(plain != "").then(plain)
 
@@ -150,8 +145,7 @@ def _read_numbers(column: Column, given: pl.Series) -> tuple[Array, list[Refusal
 
 def stripped(series: pl.Series) -> pl.Series:
     """Return texts without surrounding blanks; empty ones are missing."""
-    texts = series.cast(pl.String).str.strip_chars()
-    return texts.set(texts == "", None)
+    return series.to_frame().select(_without_blanks(pl.col(series.name))).to_series()
 
 
 def _empty_rows(block: pl.DataFrame) -> list[Refusal]:

@@ -33,17 +33,9 @@ if TYPE_CHECKING:
 class Resolved:
     """Records as an estimator reads them, with the reasons why it refuses some.
 
-    Attributes
-    ----------
-    columns
-        Problem, choice and key columns of the records that could be read, refused ones included;
-        empty if none could be.
-    rows
-        Zero-based number of each of them among all records.
-    is_good
-        Of every record: whether nothing in it is refused.
-    refusals
-        First refusals of all records, whose `row` is None; then in the order of the records.
+    `columns` are problem, choice and key columns of the records that could be read, refused ones
+    included, and `rows` their numbers among all records. `is_good` says of every record whether
+    nothing in it is refused. Refusals of all records come first; their `row` is None.
     """
 
     estimator: Estimator

@@ -100,12 +100,8 @@ def show_configuration(
 ) -> Evaluation:
     """Return the estimate of the configuration that `given` describes, in texts.
 
-    Parameters
-    ----------
-    pinned
-        Constants that are known, so that they have no range; by default all that are given.
-    has_ends
-        Whether results have both ends of the step's interval, which takes a hundred evaluations.
+    Constants that are `pinned`, by default all that are given, have no range. Both ends of the
+    step's interval take a hundred evaluations.
     """
     resolved = _resolve(estimator, relation, given, catalog, mends)
     known = given if pinned is None else pinned
@@ -145,7 +141,6 @@ def _resolve(
     catalog: Catalog,
     mends: Mends,
 ) -> Resolved:
-    """Return the configuration as the estimator reads it; raise `RefusedError` if it is refused."""
     resolved = resolve_rows(estimator, relation, given, catalog, mends)
     if resolved.refusals:
         distinct = {

@@ -48,12 +48,7 @@ _TABLE = "step_constant"
 class Profile:
     """Values of rows of table `step_constant`, by key, for one estimator.
 
-    Attributes
-    ----------
-    ranges
-        Key -> the range of a constant that was fitted to timings of kernels; others keep theirs.
-    reference
-        The timings; empty: it was fitted to steps.
+    Constants that were fitted to timings of kernels, the `reference`, have `ranges` of their own.
     """
 
     name: str
@@ -156,12 +151,7 @@ def find_profile(profiles: Profiles, name: str, estimator: Estimator) -> Profile
 class ProfiledCatalog(Catalog):
     """A catalog from which each row takes the constants of the profile that it names.
 
-    Attributes
-    ----------
-    stored
-        Returns the stored profiles; called only if a row or a study names one.
-    named
-        The profile of rows that name none.
+    Rows that name none have the profile `named`. `stored` is called only if one is named.
     """
 
     stored: Callable[[], Profiles] = lambda: NO_PROFILES
@@ -182,15 +172,7 @@ def with_profiles(
     estimator: Estimator,
     named: str | None = None,
 ) -> Catalog:
-    """Return a catalog from which each row takes the constants of the profile that it names.
-
-    Parameters
-    ----------
-    stored
-        Returns the stored profiles; called only if one is named.
-    named
-        The profile of rows that name none.
-    """
+    """Return a `ProfiledCatalog`; refuse a profile that the estimator cannot take."""
     if named is not None:
         _check(named, estimator, stored)
     return ProfiledCatalog(
@@ -234,8 +216,6 @@ def resolve(
     )
     columns = {**columns, COLUMN: names}
     groups = list(dict.fromkeys(names.tolist()))
-    if len(groups) == 1:
-        return _resolve_one(groups[0], estimator, relation, columns, catalog, mends)
     parts, order = [], []
     refusals: list[Refusal] = []
     for name in groups:

@@ -33,15 +33,10 @@ def cells_of_problem(
     mends: Mends,
     held: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> list[Cell]:
-    """Return the cells that together have every layout of a problem.
+    """Return the cells that together have every layout of a problem that has the `held` values.
 
-    Parameters
-    ----------
-    values
-        The problem's values and the choices of one of its layouts. Choices that are not searched
-        keep their value if it is compatible with the others.
-    held
-        Choices and layout columns with the value that every layout must have.
+    `values` are those of the problem, and the choices of one of its layouts. Choices that are not
+    searched keep their value if it is compatible with the others.
     """
     problem = Problem({name: values[name] for name in estimator.problem_columns})
     given = {name: held.get(name, values[name]) for name in estimator.choice_columns}

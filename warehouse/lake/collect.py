@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import writing
 from warehouse.database.record_batches import BATCH_ROWS, regrouped
-from warehouse.database.sink import commit_groups, store_batches, transaction
+from warehouse.database.sink import commit_groups
 from warehouse.errors import InputError
 from warehouse.lake.folder import Lake
 from warehouse.lake.jobs import Shard
@@ -35,43 +35,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Collected:
-    """The outcome for one study.
-
-    Attributes
-    ----------
-    cells, rows
-        Stored by this run.
-    cells_before
-        Stored before this run.
-    missing
-        Shards that have unfinished cells, each with their number.
-    damaged
-        Files that are not as their shard writes them; their cells count as missing.
-    """
+    """The outcome for one study: what this run and earlier ones stored, and what is left."""
 
     study: str
     cells: int
     rows: int
     cells_before: int
-    missing: dict[Shard, int]
-    damaged: list[str]
+    missing: dict[Shard, int]  # shards that have unfinished cells -> how many
+    damaged: list[str]  # files that are not as their shard writes them: their cells are missing
 
 
 @dataclass(frozen=True)
 class CollectReport:
-    """The outcome: each study of the lake, and cells of other versions.
-
-    Attributes
-    ----------
-    num_foreign_cells
-        Cells that another version of an estimator evaluated.
-    refused
-        Why files of other studies are refused: their cells stay in the lake.
-    """
+    """The outcome for each study of the lake, and what stays in the lake."""
 
     studies: list[Collected]
-    num_foreign_cells: int
-    refused: list[str]
+    num_foreign_cells: int  # another version of an estimator evaluated them
+    refused: list[str]  # why files of studies are refused
 
 
 def collect(database: Path, folder: Path) -> CollectReport:
@@ -88,11 +68,8 @@ def collect(database: Path, folder: Path) -> CollectReport:
     studies = _studies(lake, refused)
     first = next(studies, None)
     if first is None:
-        raise (
-            refused[0]
-            if refused
-            else InputError(f"{folder}: has no study", "start one with `warehouse sweep --lake`")
-        )
+        nothing = InputError(f"{folder}: has no study", "start one with `warehouse sweep --lake`")
+        raise next(iter(refused), nothing)
     unasked = lake.cells()
     with writing(database) as connection:
         done = [
@@ -106,18 +83,16 @@ def collect(database: Path, folder: Path) -> CollectReport:
 def _studies(lake: Lake, refused: list[InputError]) -> Iterator[StudyCells]:
     """Yield the studies of a lake with their cells; add the errors of others to `refused`."""
     for name in lake.studies():
+        place = ""
         try:
             study = lake.study(name)
-        except InputError as error:
-            refused.append(error)
-            continue
-        try:
+            place = f"{lake.study_place(name)}: "
             cells = study_cells(study, packaged_catalog())
             cells.check()
         except InputError as error:
-            refused.append(InputError(f"{lake.study_place(name)}: {error.message}", error.hint))
-            continue
-        yield cells
+            refused.append(InputError(f"{place}{error.message}", error.hint))
+        else:
+            yield cells
 
 
 def missing_shards(lake: Lake, study: Study, missing: set[int]) -> dict[Shard, int]:
@@ -161,15 +136,15 @@ def _collect_study(
             lacking.add(cell.id)
             rows_lacking += count
             if fault is not None:
-                damaged.append(f"{fault}{_set_aside(lake, cell)}")
+                damaged.append(fault)
+                try:
+                    lake.set_aside(cell.id)
+                except InputError as error:
+                    damaged[-1] += f"; {error.message}"
 
     for relation in of_study.estimator.relations:
         for group in commit_groups(sound(relation), COMMIT_ROWS):
-            with transaction(connection):
-                missing.record()
-                batches = _batches(lake, relation, group)
-                store_batches(connection, of_study.estimator, relation, group, batches)
-            connection.execute("checkpoint")  # for readers: a snapshot has no log
+            missing.store(relation, group, _batches(lake, relation, group))
             cells += len(group)
             rows += sum(count for _, count in group)
     missing.record()
@@ -185,37 +160,25 @@ def _collect_study(
     )
 
 
-def _set_aside(lake: Lake, cell: Cell) -> str:
-    """Mark a damaged cell as missing; return why that fails, to follow its fault."""
-    try:
-        lake.set_aside(cell.id)
-    except InputError as error:
-        return f"; {error.message}"
-    return ""
-
-
 def _batches(lake: Lake, relation: Relation, cells: Sized) -> Iterator[pa.RecordBatch]:
     """Yield the rows of cells in batches as long as those of a sweep."""
     return regrouped(
-        _with_problem(batch, cell)
+        batch
         for cell, _ in cells
-        for batch in _rows(lake.rows_place(relation.table, cell))
+        for batch in _rows_of_cell(lake.rows_place(relation.table, cell), cell)
     )
 
 
-def _with_problem(batch: pa.RecordBatch, cell: Cell) -> pa.RecordBatch:
-    """Return rows with the id of their problem, which lakes of older versions lack."""
-    if "problem_id" in batch.schema.names:
-        return batch
-    ids = pa.array(np.full(len(batch), cell.problem.id))
-    return batch.add_column(1, "problem_id", ids)
-
-
-def _rows(place: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file whose bytes are those that were written."""
+def _rows_of_cell(place: Path, cell: Cell) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a cell with the id of their problem, which lakes of older versions lack."""
     try:
         with pq.ParquetFile(place) as file:
-            yield from file.iter_batches(batch_size=BATCH_ROWS)
+            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                if "problem_id" in batch.schema.names:
+                    yield batch
+                else:
+                    ids = pa.array(np.full(len(batch), cell.problem.id))
+                    yield batch.add_column(1, "problem_id", ids)
     except (OSError, pa.ArrowException) as error:
         raise InputError(
             f"{place}: cannot be read: {getattr(error, 'strerror', None) or error}",

@@ -177,7 +177,7 @@ class Lake:
         return self.study_place(name).is_file()
 
     def study(self, name: str) -> Study:
-        """Return one study."""
+        """Return one study, or refuse a damaged file."""
         place = self.study_place(name)
         if not place.exists():
             raise InputError(f'{self.folder}: has no `study` "{name}"')
@@ -200,12 +200,11 @@ class Lake:
 
     def shards(self, study: str) -> list[Shard]:
         """Return the shards that were started, the last one last; their files' names say which."""
-        places = list(self._parts(f"shards/{quote(study, safe=' ')}", "*-of-*.json"))
-        places.sort(key=lambda place: place.lstat().st_mtime_ns)
+        files = self._parts(f"shards/{quote(study, safe=' ')}", "*-of-*.json")
         shards: list[Shard] = []
-        for place in places:
+        for file in sorted(files, key=lambda file: file.lstat().st_mtime_ns):
             with suppress(UsageError):  # another program's file
-                shards.append(read_shard(place.stem.replace("-of-", "/")))
+                shards.append(read_shard(file.stem.replace("-of-", "/")))
         return shards
 
     # ---- cells ----
@@ -299,28 +298,25 @@ class Lake:
             for place in self._parts(".", f"{pattern}.*{_PARTIAL}"):
                 name, _, mark = place.name[1:].removesuffix(_PARTIAL).rpartition(".")
                 with suppress(OSError):
-                    is_complete = place.with_name(name).exists()
-                    if (
-                        is_complete
-                        or has_ended(mark.rpartition("-")[0])
-                        or (place.stat().st_mtime < latest)
-                    ):
+                    is_useless = place.with_name(name).exists() or has_ended(
+                        mark.rpartition("-")[0]
+                    )
+                    if is_useless or place.stat().st_mtime < latest:
                         place.unlink()
 
     def set_aside(self, cell_id: int) -> None:
-        """Mark a damaged cell as missing: its manifest gets another name."""
+        """Mark a damaged cell as missing: rename its manifest."""
         place = self._manifest_place(cell_id)
         with _writing(place):
             place.replace(place.with_name(place.name + DAMAGED))
 
     def _read(self, place: Path, remedy: str = _AGAIN) -> dict[str, Any]:
         """Return the content of a small file, with the checksum that the lake's format asks for."""
-        return _read_json(place, remedy, needs_checksum=self._has_checksums)
+        return _read_json(place, remedy, needs_checksum=self._format_version != 1)
 
     @cached_property
-    def _has_checksums(self) -> bool:
-        """Whether each file has a checksum; those of format 1 have none."""
-        return _read_json(self.folder / "lake.json", _AGAIN).get("format_version") != 1
+    def _format_version(self) -> Any:
+        return _read_json(self.folder / "lake.json", _AGAIN).get("format_version")
 
     def study_place(self, name: str) -> Path:
         """Return where the file of a study is."""
@@ -343,9 +339,8 @@ def partial_name(place: Path) -> str:
 def complete_or_absent(place: Path) -> Iterator[Path]:
     """Yield a path to write to, which becomes `place` when the block ends.
 
-    The bytes are on the disk before the file gets its name, and the name is on the disk before the
-    block ends, so that a power cut leaves no partial file. Two machines may write one file; the
-    faster one may remove the unfinished file of the other.
+    The bytes are on the disk before the file gets its name, so that a power cut leaves no partial
+    file. Two machines may write one file; the faster one may remove the other's unfinished file.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(partial_name(place))
@@ -387,12 +382,11 @@ def _checksum(document: dict[str, Any]) -> str:
 
 
 def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -> str | None:
-    """Return how a Parquet file says that it differs from the rows of a cell.
-
-    Its bytes are those that were written: only pages of `step_seconds`, which ranks, are decoded.
-    """
+    """Return how the metadata of a Parquet file differ from the rows of a cell."""
+    wanted = schema_of(relation)
+    of_old_lake = wanted.remove(wanted.get_field_index("problem_id"))
     with pq.ParquetFile(place) as file:
-        if not _fits(file.schema_arrow, relation):
+        if not any(file.schema_arrow.equals(schema) for schema in (wanted, of_old_lake)):
             return f"{place}: its columns are not those of table {relation.table}"
         metadata, column = file.metadata, file.schema_arrow.get_field_index("cell_id")
         if metadata.num_rows != num_rows:
@@ -402,13 +396,6 @@ def _fault_of_rows(place: Path, relation: Relation, cell: Cell, num_rows: int) -
             if ids is None or not ids.has_min_max or {ids.min, ids.max} != {cell.id}:
                 return f"{place}: has rows of another cell"
     return None
-
-
-def _fits(schema: pa.Schema, relation: Relation) -> bool:
-    """Return whether a file has the columns of a relation; older ones lack that of the problem."""
-    wanted = schema_of(relation)
-    without = wanted.remove(wanted.get_field_index("problem_id"))
-    return bool(schema.equals(wanted) or schema.equals(without))
 
 
 def _read_json(place: Path, remedy: str, *, needs_checksum: bool = False) -> dict[str, Any]:

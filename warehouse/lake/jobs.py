@@ -67,15 +67,7 @@ class Job(Protocol):
         """Return whether it has ended: finished, refused or lost."""
 
     def result(self) -> ShardReport:
-        """Return the outcome of a job that is done.
-
-        Raises
-        ------
-        LostWorkerError
-            If the process ended before the shard did.
-        WarehouseError
-            If the shard was refused.
-        """
+        """Return the outcome of a job that is done; raise `LostWorkerError` if it was lost."""
 
     def cancel(self) -> None:
         """End it, if it has not ended."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from estimators.contract import Catalog, Cell, Estimator, Relation
+    from estimators.contract import Catalog, Cell, Estimator
     from warehouse.lake.jobs import Shard
     from warehouse.studies.study import Study
 
@@ -54,8 +54,7 @@ def refuse_profiles(study: Study) -> None:
 def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
     """Return the size of a shard, and of what the lake lacks of it; writes nothing.
 
-    If only a sample of the cells is counted, this assumes that a shard has one Nth of the rows and
-    of the finished cells of the lake, and that these are as large as the others.
+    If only a sample of the cells is counted, every shard and every finished cell counts as average.
     """
     refuse_profiles(study)
     lake = Lake(folder)
@@ -109,25 +108,16 @@ def run_shard(
 
 def _write_cell(lake: Lake, estimator: Estimator, cell: Cell, catalog: Catalog) -> int:
     """Evaluate a cell and write it; return its number of rows."""
-    relation = relation_of(estimator, cell)
+    relation = next(known for known in estimator.relations if known.name == cell.relation)
     place = lake.rows_place(relation.table, cell)
     rows = 0
-
-    def add(count: int) -> None:
-        nonlocal rows
-        rows += count
-
     pieces = searched(estimator, relation, [cell], catalog)
     with (
         complete_or_absent(place) as partial,
         pq.ParquetWriter(partial, schema_of(relation), compression="zstd") as writer,
     ):
-        for batch in record_batches(relation, pieces, add):
+        for batch in record_batches(relation, pieces, lambda _rows: None):
             writer.write_batch(batch, row_group_size=BATCH_ROWS)
+            rows += batch.num_rows
     lake.add_cell(estimator, cell, place, rows)
     return rows
-
-
-def relation_of(estimator: Estimator, cell: Cell) -> Relation:
-    """Return the relation of an estimator that a cell belongs to."""
-    return next(known for known in estimator.relations if known.name == cell.relation)

@@ -45,16 +45,8 @@ MILLISECOND_RATIOS = (500, 2000)
 class RunComparison:
     """Measured runs with their estimates: a row for each run, estimator, variant and profile.
 
-    Attributes
-    ----------
-    rows
-        The comparison, base units throughout.
-    num_runs
-        Runs that were stored.
-    num_cells, num_new_cells
-        Cells of their estimates, and how many of them were not stored before.
-    left_out
-        Reason -> runs that view `published_accuracy` leaves out.
+    Rows are in base units. `num_new_cells` of the cells of their estimates were not stored before.
+    `left_out` has for each reason the runs that view `published_accuracy` leaves out.
     """
 
     columns: tuple[str, ...]
@@ -78,22 +70,9 @@ def measure_runs(
 ) -> RunComparison:
     """Store measured runs with their estimates, and compare both.
 
-    If anything is refused, the error names every fault and nothing is written.
-
-    Parameters
-    ----------
-    source
-        A file of runs, or a frame.
-    name
-        The name that the runs are stored under.
-    replaces
-        Replace runs that are stored under that name.
-    profile
-        A stored profile: runs that name none are estimated with its constants as well.
-    catalog
-        A TOML file of models and systems.
-    warn
-        Called with the columns that are not read, and where steps seem to be milliseconds.
+    If anything is refused, the error names every fault and nothing is written. Runs that name no
+    profile are estimated with the constants of `profile` as well. `warn` gets the columns that are
+    not read, and a remark where steps seem to be milliseconds.
     """
     model = find_estimator(estimator)
     if isinstance(source, Path):

@@ -67,17 +67,7 @@ BINARY_SLACK = 1024**3 / 1e9
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured runs, checked and estimated.
-
-    Attributes
-    ----------
-    file
-        Path of the file, or the name of a frame.
-    records
-        The rows of table `measurement`, without `reference`.
-    cells
-        The estimates, as `evaluate --into-db` stores them.
-    """
+    """Measured runs, checked and estimated: rows of table `measurement` without `reference`."""
 
     estimator: Estimator
     file: str
@@ -113,12 +103,7 @@ def read_measurements(
 ) -> Measured:
     """Read, check and estimate the runs in a file or a frame; an error names every fault.
 
-    Parameters
-    ----------
-    warn
-        Called with the columns that are not read.
-    profiled
-        Estimate the runs that name no profile with the constants of this catalog as well.
+    Runs that name no profile are estimated with the constants of catalog `profiled` as well.
     """
     relation = estimator.relations[0]
     mends = frozenset(estimator.mends)
@@ -189,7 +174,6 @@ def _read(
 def _check_columns(
     columns: Sequence[str], inputs: Sequence[str], path: str, warn: Callable[[str], None]
 ) -> None:
-    """Raise `InputError` if a column is missing, or an unread name is close to one that is read."""
     known = (*inputs, SECONDS, MEMORY, KIND, RUN, *_TEXTS)
     near = _misspelt(columns, known)
     if near:
@@ -258,7 +242,6 @@ def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]
 
 
 def _kinds(frame: pl.DataFrame) -> list[str | None]:
-    """Return the kind of each measured memory, None where it is unknown."""
     if KIND not in frame.columns:
         return [None] * frame.height
     return stripped(frame[KIND]).to_list()
@@ -309,7 +292,9 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
     for at in np.flatnonzero(is_tiny | is_huge):
         number, row = _plain(memory[at]), int(rows[at])
         if is_tiny[at]:
-            reason, hint = f"is less than {LEAST_BYTES / 1e6:g} MB", _in_bytes(number)
+            reason = f"is less than {LEAST_BYTES / 1e6:g} MB"
+            unit, power = ("GB", 9) if number < 1000 else ("MB", 6)
+            hint = f"give it in bytes: {number:,} {unit} are {number}e{power}"
         else:
             reason = f"is more than the {capacity[at] / 1e9:,.0f} GB that a GPU has"
             hint = (
@@ -322,11 +307,6 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
 
 def _plain(number: float) -> int | float:
     return int(number) if float(number).is_integer() else float(number)  # not infinity
-
-
-def _in_bytes(number: float) -> str:
-    unit, power = ("GB", 9) if number < 1000 else ("MB", 6)
-    return f"give it in bytes: {number:,} {unit} are {number}e{power}"
 
 
 def _places(source: Path | pl.DataFrame, height: int) -> list[str]:
@@ -350,6 +330,7 @@ def _records(
     stored = {name: columns[name] for name in MEASUREMENT_TABLE.columns if name in columns}
     problems = _problem_ids(resolved)
     kinds = _kinds(frame)
+    memory = [None if np.isnan(size) else size for size in measured[MEMORY].tolist()]
     texts = {
         name: frame[name].cast(pl.String).to_list() if name in frame.columns else None
         for name in _TEXTS
@@ -361,8 +342,8 @@ def _records(
             "problem_id": problems[row],
             "profiled_problem_id": None,
             "measured_step_seconds": float(measured[SECONDS][row]),
-            "measured_memory_bytes": _or_none(measured[MEMORY][row]),
-            KIND: kinds[row] or ("unknown" if measured[MEMORY][row] > 0 else None),
+            "measured_memory_bytes": memory[row],
+            KIND: kinds[row] or ("unknown" if memory[row] else None),
             **{name: values[row] if values else None for name, values in texts.items()},
         }
         for row, record in enumerate(records(stored))
@@ -372,7 +353,3 @@ def _records(
 def _problem_ids(resolved: Resolved) -> list[int]:
     columns, names = resolved.columns, resolved.estimator.problem_columns
     return [Problem(values).id for values in records({name: columns[name] for name in names})]
-
-
-def _or_none(value: Any) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -10,9 +10,9 @@ from warehouse.database.connection import writing
 from warehouse.database.copies import compact
 from warehouse.database.facts import MEASUREMENT
 from warehouse.database.paths import refuse_missing
-from warehouse.database.recording import record, record_removal
+from warehouse.database.recording import record
 from warehouse.database.sink import arrow_table, transaction
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import registered
 from warehouse.errors import InputError
 from warehouse.sweep.record import (
     MEASURE,
@@ -99,7 +99,7 @@ def drop_measurements(database: Path, name: str) -> tuple[int, DropReport]:
             )
         connection.execute("delete from measurement where reference = ?", [name])
         sizes = delete_study(connection, MEASURE + name)
-        record_removal(connection, MEASUREMENT, name)
+        record(connection, MEASUREMENT, name, is_removed=True)
     compact(database, done=dropped_in_words(f"measurements {name}", sizes))
     after = database.stat().st_size
     return runs, DropReport(MEASURE + name, len(sizes), sum(sizes), before, after)

@@ -50,21 +50,13 @@ class Uncertainty:
 
     Attributes
     ----------
-    own_memory_bias
-        Mean relative error of the memory on the user's own runs on this accelerator.
     memory_factor
         Factor, at least 1, of the estimated memory behind the probability of fitting.
     likely, extreme
         Interval of the step's seconds, and the step with all constants at their fast and at their
-        slow end; None for an estimator without ranges of constants.
-    explain_command
-        The command that shows how the interval is made; empty where there is none.
-    record
-        Errors on the published steps that are most like the run; None if none is compared.
+        slow end; None, as `explanation`, for an estimator without ranges of constants.
     unlike
         Properties of the run that no published step has.
-    explanation
-        Parts and sensitivities of the step; None where `likely` is.
     """
 
     own_memory_bias: float | None
@@ -218,7 +210,6 @@ def slow_times(run: TrainingRun, layouts: Sequence[Line]) -> dict[int, float]:
 
 
 def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, str]:
-    """Return the inputs of a layout as `explain` takes them."""
     estimator, problem = run.estimator, run.problem
     searched = [name for name in estimator.searched_choices if layout.get(name) is not None]
     wanted = {
@@ -238,8 +229,13 @@ def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, s
 
 def unlike_published(run: TrainingRun) -> list[str]:
     """Return the properties of the run that no published step has, so that no error covers them."""
-    published, values = cached("published", (), _covered_by_published_steps), run.problem
-    lines = []
+
+    def covered() -> dict[str, Any]:
+        from warehouse.plan.evaluated_steps import covered_by_published_steps  # takes polars
+
+        return covered_by_published_steps()
+
+    published, values, lines = cached("published", (), covered), run.problem, []
     if int(values.get("num_experts") or 1) > 1 and not published["has_experts"]:
         lines.append("no published step is of a mixture of experts")
     accelerators = published["accelerators"]
@@ -254,9 +250,3 @@ def unlike_published(run: TrainingRun) -> list[str]:
         listed = f"{', '.join(programs[:-1])} and {programs[-1]}"
         lines.append(f"no published step is by {framework}: its own programs are {listed}")
     return lines
-
-
-def _covered_by_published_steps() -> dict[str, Any]:
-    from warehouse.plan.evaluated_steps import covered_by_published_steps  # takes polars
-
-    return covered_by_published_steps()

@@ -42,23 +42,19 @@ class PlanAnswer:
 
     Attributes
     ----------
-    num_gpus
-        The GPU count that was asked for, or the best one that was tried.
     layouts
-        The best layouts on this count, best first.
+        The best layouts on `num_gpus`, best first.
     other_kind
         The best layout that differs from the best in a degree, recomputation or ZeRO stage.
     spare_wanted
         Share of the memory that the best layout should leave free; None if it does.
     roomier_layout
-        The best layout that leaves this share free; None if there is none, or the best one does.
+        The best layout that leaves this share free.
     counts
         Every GPU count that was tried, with the figures of its best layout and a note; within
         limits also the slow end of its time.
     expert_degrees
         The best layout of each degree of expert parallelism; none where only one is possible.
-    published_runs
-        Published runs of the model, with the plan's GPU-hours for their tokens.
     """
 
     run: TrainingRun
@@ -146,7 +142,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     least, if there are as many.
     """
     last = sweeps[-1]
-    within_limits = best_counts(run, compare_counts(run, ask, last))
+    within_limits = best_counts(run, *compare_counts(run, ask, last))
     num_gpus = run.request.num_gpus or int(within_limits[0]["num_gpus"])
     problem = last.problems[num_gpus]
     problems, wanted = list(last.problems.values()), max(top, 2)
@@ -180,6 +176,10 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     groups = [parts.rows.get(name, []) for name in ("layouts", "other_kind", "safer")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
     layouts, other_kind, roomier = (list(islice(lines, len(group))) for group in groups)
+    degrees = [
+        layouts[0] if line[degree] == best[degree] else line
+        for line in parts.rows.get("expert_degrees", [])
+    ]
     sure = uncertainty(run, ask, best, num_gpus, errors)
     return PlanAnswer(
         run,
@@ -191,7 +191,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         next(iter(roomier), None),
         _all_counts(counts, memory, last),
         frozenset(line["num_gpus"] for line in within_limits),
-        _with_best(parts.rows.get("expert_degrees", []), layouts[0]),
+        degrees if len(degrees) > 1 else [],
         [{**line, "option": _option_of_price(line)} for line in parts.rows["costs"]],
         [
             {**line, "option": "--watts" if line["watts_per_gpu"] is None else None}
@@ -240,16 +240,7 @@ def _read_runs(
     return [{**line, "slow_training_seconds": slow.get(line["num_gpus"])} for line in counts]
 
 
-def _with_best(degrees: Sequence[Line], best: Line) -> list[Line]:
-    """Return the layout of each degree, `best` for its own; none where there is only one degree."""
-    if len(degrees) < 2:
-        return []
-    name = "expert_parallel"
-    return [best if line[name] == best[name] else line for line in degrees]
-
-
 def _option_of_price(line: Line) -> str | None:
-    """Return the option that gives a price where none is published."""
     if line["usd_per_gpu_hour"] is not None:
         return None
     return "--watts" if line["basis"] == "owned" else "--price"

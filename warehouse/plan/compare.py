@@ -37,16 +37,10 @@ _LARGEST = 65_536
 """GPU count up to which a hint looks for one that holds the model."""
 
 
-@dataclass(frozen=True)
-class CountComparison:
-    """The fastest layout of each GPU count that has one which fits, at the rates of one GPU."""
-
-    lines: Sequence[Line]
-    rates: GpuRates
-
-
-def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> CountComparison:
-    """Return the fastest layout of each GPU count of a sweep that is stored."""
+def compare_counts(
+    run: TrainingRun, ask: QueryCache, sweep: Sweep
+) -> tuple[Sequence[Line], GpuRates]:
+    """Return the fastest layout of each GPU count of a stored sweep, and the rates of one GPU."""
     problems, wanted = list(sweep.problems.values()), run.request.num_gpus
     with ask.fastest_of(run, problems):
         lines, rates = [], GpuRates()
@@ -59,15 +53,14 @@ def compare_counts(run: TrainingRun, ask: QueryCache, sweep: Sweep) -> CountComp
             lines = ask(queries.counts(run, problems, rates))
     if not lines or (wanted is not None and wanted not in {line["num_gpus"] for line in lines}):
         raise nothing_fits(run, ask, sweep, lines)
-    return CountComparison(lines, rates)
+    return lines, rates
 
 
-def best_counts(run: TrainingRun, comparison: CountComparison) -> list[Line]:
+def best_counts(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> list[Line]:
     """Return the lines within every limit, the best one first; there is one at least."""
-    lines = within_limits(run, comparison.lines)
-    if not lines:
-        raise nothing_within_limits(run, comparison.lines, comparison.rates)
-    return lines
+    if within := within_limits(run, lines):
+        return within
+    raise nothing_within_limits(run, lines, rates)
 
 
 def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
@@ -124,16 +117,9 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
 class NoFaster:
     """A GPU count that is no faster than a smaller one, or hardly.
 
-    Attributes
-    ----------
-    is_slower
-        Whether it takes as long as the smaller one or longer.
-    odd_part
-        Largest odd factor of the count if it does not divide the batch, else 1. Layers and heads
-        rarely have such a factor, so the number of replicas needs it, and replicas must divide the
-        batch.
-    batch
-        A batch near the plan's that the factor divides; None if it divides the plan's.
+    If the largest odd factor of the count does not divide the batch of the plan, `odd_part` has it,
+    else 1, and `batch` is one near it that the factor divides. Layers and heads rarely have such a
+    factor, so the number of replicas needs it, and replicas must divide the batch.
     """
 
     num_gpus: int
@@ -275,7 +261,6 @@ def _holds(run: TrainingRun, line: Line, used: float | None) -> bool:
 
 
 def _counts_in_words(enough: int, safe: int | None) -> str:
-    """Return the counts on which a layout fits, and is likely to fit."""
     if safe == enough:
         return f"{enough:,} GPUs hold it"
     unlikely = f"is {100 * SAFE:.0f} % likely to fit"
@@ -356,7 +341,6 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
 
 
 def _largest_is_too_slow(run: TrainingRun, lines: Sequence[Line], days: float) -> bool:
-    """Return whether even the largest count that may be tried, the fastest of all, is too slow."""
     fastest = min(lines, key=lambda line: float(line["training_seconds"]))
     is_largest = all(line["num_gpus"] <= fastest["num_gpus"] for line in lines)
     may_be_larger = 2 * fastest["num_gpus"] > run.request.max_gpus

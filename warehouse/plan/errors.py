@@ -21,6 +21,7 @@ from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.profiles import DEFAULT
+from warehouse.plan.queries import of_estimator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,18 +36,9 @@ if TYPE_CHECKING:
 class Errors:
     """Errors by table and group of its rows.
 
-    Attributes
-    ----------
-    steps
-        Errors of the rate and of the time on published steps.
-    is_stored
-        Whether any of these comes from a table that is stored completely.
-    memory
-        Errors of the memory on measured runs.
-    own_runs
-        Errors of the time on the user's own runs, by name and profile.
-    note
-        Tables that are compared in part or not at all, and how to compare them.
+    They are those of rate and time on published `steps`, of the `memory` on measured runs, and of
+    the time on the user's own runs by name and profile. If a table is stored completely, some steps
+    are stored ones. The note names tables that are compared in part or not at all.
     """
 
     steps: Sequence[Line]
@@ -73,7 +65,6 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
 
 
 def _errors(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
-    """Return the attributes of `Errors`."""
     from warehouse.plan.evaluated_steps import errors_of_steps, measured_errors  # takes polars
 
     # without a cell that may have a measured configuration the queries have no rows
@@ -136,7 +127,7 @@ select
 from published_accuracy
 where
     grouped_by = 'program' and num_rows > 0 and not is_own_run
-    and {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
+    and {of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
 order by reference, published_group"""
 
 
@@ -164,7 +155,7 @@ with compared as (
         coalesce(profile, {literal(DEFAULT)}) as constants
     from measurement_comparison
     where
-        {_of_estimator(run)}
+        {of_estimator(run)}
         and coalesce(profile, {literal(DEFAULT)}) in ({literal(DEFAULT)}, {literal(profile)})
 )
 
@@ -201,10 +192,5 @@ def memory_errors(run: TrainingRun) -> str:
     return f"""\
 select * exclude (estimator, variant)
 from memory_error
-where {_of_estimator(run)}
+where {of_estimator(run)}
 order by reference"""
-
-
-def _of_estimator(run: TrainingRun) -> str:
-    """Return the condition of rows of the run's estimator and variant."""
-    return f"estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}"

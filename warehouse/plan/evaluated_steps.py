@@ -24,7 +24,6 @@ from warehouse.calibrate.published import (
 )
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
-from warehouse.measure.kinds import MEMORY_OF_KIND, memory_of_kind
 
 if TYPE_CHECKING:
     from estimators.contract import Array, Catalog
@@ -37,6 +36,12 @@ _RATE = "published_flops_per_second_per_gpu"
 
 UNPUBLISHED = ("microbatch_size", "virtual_pipeline")
 """Columns of a layout that a publication may leave out: every value is possible."""
+
+DEVICE = "memory_bytes"
+OF_KIND = {"allocated": "allocated_bytes", "reserved": "reserved_bytes"}
+"""Kind of measured memory -> the estimate that counts the same; other kinds: device memory."""
+
+MEMORY_OF_KIND = (DEVICE, *OF_KIND.values())
 
 _NUMBER = "number_of_step"
 
@@ -84,7 +89,6 @@ def errors_of_steps(
 
 
 def _missing(run: TrainingRun, covered: Mapping[str, int], published: Mapping[str, int]) -> str:
-    """Return a note on the tables that are compared in part or not at all."""
     partial = [
         f"{name} ({covered[name]} of {published[name]} rows)"
         for name in sorted(published)
@@ -173,10 +177,21 @@ def measured_errors(run: TrainingRun) -> tuple[list[dict[str, Any]], list[dict[s
     return errors, memory
 
 
+def memory_of_kind(kinds: Sequence[str | None], estimates: Mapping[str, Array]) -> Array:
+    """Return for each measurement the estimated memory of its kind, from estimates by column.
+
+    If an estimator lacks these parts, every kind gets the estimate of the device's memory.
+    """
+    memory = estimates[DEVICE]
+    for kind, name in OF_KIND.items():
+        if name in estimates:
+            memory = np.where([each == kind for each in kinds], estimates[name], memory)
+    return memory
+
+
 def _error_line(
     reference: str, group: str, rates: Array, times: Array, num_published: int
 ) -> dict[str, Any]:
-    """Return the line of a group from its relative errors of the rate and of the time."""
     return {
         "reference": reference,
         "published_group": group,

@@ -32,6 +32,8 @@ _ERROR_COLUMNS = (
     *("num_rows", "num_published"),
 )
 
+_NINE_IN_TEN = "nine times in ten (errors of different constants taken as independent)"
+
 
 def plan_page(answer: PlanAnswer, top: int) -> Page:
     """Return the page of a plan with `top` layouts."""
@@ -66,7 +68,7 @@ def plan_page(answer: PlanAnswer, top: int) -> Page:
             _COST_DROPPED,
             below=_grid_lines(answer),
         ),
-        _parts(answer),
+        parts_section(answer),
         _section("Other GPU counts", words.count_rows(answer), below=of_counts),
     ]
     if published:
@@ -83,7 +85,6 @@ def _section(
     below: Sequence[str] = (),
     lines: Sequence[str] = (),
 ) -> Section:
-    """Return a section with a table; where there are no rows it says so."""
     columns, rows = table_of(records)
     lines = lines if records else [*lines, "-"]
     return Section(heading, columns, rows, drop, lines=lines, below=below)
@@ -126,13 +127,12 @@ def _with_options(lines: Sequence[Line], note: str) -> list[dict[str, Any]]:
 
 
 def _grid_lines(answer: PlanAnswer) -> list[str]:
-    """Return the year and the kind of each grid's figure, and whether the years differ."""
     table = answer.run.catalog.tables.get("grid_carbon", {})
     rows = [row for line in answer.energies if (row := table.get(str(line["grid"])))]
     return grids_in_words((row["grid"], row["kind"], row["year"]) for row in rows)
 
 
-def _parts(answer: PlanAnswer) -> Section:
+def parts_section(answer: PlanAnswer) -> Section:
     """Return the parts of the best layout's step, next to those of the best of another kind."""
     best, other, second = answer.best, answer.other_kind, answer.runner_up
     step = best["step_seconds"]
@@ -165,18 +165,27 @@ def _parts(answer: PlanAnswer) -> Section:
     return Section("Parts of the step", columns, rows, below=below, is_text=True)
 
 
+def interval_lines(answer: PlanAnswer) -> list[str]:
+    """Return both intervals of the run's time, and the limits that the slow end exceeds."""
+    sure, best = answer.uncertainty, answer.best
+    if not (sure.likely and sure.extreme):
+        return []
+    steps = best["training_seconds"] / best["step_seconds"]
+    return [
+        *(
+            f"{run_times_in_words(low * steps, high * steps)} {condition}"
+            for (low, high), condition in (
+                (sure.likely, _NINE_IN_TEN),
+                (sure.extreme, "with all constants at one end of their ranges"),
+            )
+        ),
+        *(f"the slow end of the first interval {limit}" for limit in words.exceeded_limits(answer)),
+    ]
+
+
 def _uncertainty(answer: PlanAnswer) -> list[Section]:
-    sure, best, lines = answer.uncertainty, answer.best, []
-    if sure.likely and sure.extreme:
-        steps = best["training_seconds"] / best["step_seconds"]
-        for (low, high), condition in (
-            (sure.likely, "nine times in ten (errors of different constants taken as independent)"),
-            (sure.extreme, "with all constants at one end of their ranges"),
-        ):
-            lines.append(f"{run_times_in_words(low * steps, high * steps)} {condition}")
-        lines += [
-            f"the slow end of the first interval {limit}" for limit in words.exceeded_limits(answer)
-        ]
+    sure, lines = answer.uncertainty, interval_lines(answer)
+    if lines:
         lines.append(f"explained by: {sure.explain_command}")
     lines += [*words.memory_lines(answer), *sure.unlike]
     sections = [Section("Uncertainty", lines=lines)]
@@ -192,7 +201,6 @@ def _uncertainty(answer: PlanAnswer) -> list[Section]:
 
 
 def _error(line: Line) -> Line:
-    """Return the error on a group of published steps under its name, or that of its table."""
     group, table = line["published_group"], str(line["reference"]).removeprefix("published_")
     if table != "measurement":
         group = table if group == OWN else f"{table}, {group}"

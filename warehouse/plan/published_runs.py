@@ -41,7 +41,6 @@ def published_lines(answer: PlanAnswer) -> Iterator[str]:
 
 
 def _is_same_product(answer: PlanAnswer, line: Line) -> bool:
-    """Return whether a run was on the accelerator of the plan, by any name of it."""
     catalog = answer.run.catalog
     theirs = catalog.known("accelerator", str(line["accelerator"]))
     product = product_behind(catalog, answer.run.problem["accelerator"])
@@ -71,7 +70,6 @@ def _time(answer: PlanAnswer, line: Line) -> str:
 
 
 def _reasons(answer: PlanAnswer, line: Line) -> list[str]:
-    """Return the reasons why a run's hours differ from the plan's, from its published settings."""
     run, mfu = answer.run, answer.best["mfu"]
     reasons = [f"the plan has goodput {run.goodput:g}"]
     if run.goodput == 1:

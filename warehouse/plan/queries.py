@@ -44,13 +44,8 @@ EXPERT_COLUMNS = (*LAYOUT_COLUMNS, "step_seconds", "memory_bytes")
 class GpuRates:
     """Dollars and power of one GPU; None where they are not known.
 
-    Attributes
-    ----------
-    facility_watts
-        Power of one GPU with its share of the server and of the site, for layouts whose power the
-        estimator does not compute.
-    pue
-        PUE; None for layouts without a computed power.
+    `facility_watts`, with the share of server and site, is for layouts whose power the estimator
+    does not compute, `pue` for the others.
     """
 
     usd_per_gpu_hour: float | None = None
@@ -201,7 +196,7 @@ select
     price_note
 from {_macro("training_cost_for", run, problem, given)}
 cross join best{prices}
-where {_of_estimator(run)}
+where {of_estimator(run)}
 qualify year is null or year = max(year) over (partition by basis)
 order by basis = 'owned', {rate}"""
 
@@ -247,7 +242,7 @@ from (
     from {_macro("training_energy_for", run, problem, given)} as energy
     cross join best{grids}
     where
-        {_of_estimator(run)}
+        {of_estimator(run)}
         and is_default
 )
 cross join best
@@ -301,7 +296,6 @@ PUE = "select pue from facility_pue where facility = 'Hyperscaler (Epoch)'"
 def _layout_runs(
     run: TrainingRun, problems: Iterable[int], spare_fraction: float = 0.0, indent: str = ""
 ) -> str:
-    """Return table and condition of the candidate layouts, as runs over the tokens."""
     conditions = [is_candidate(run, problems, indent)]
     if run.request.headroom_bytes:
         conditions.append(f"headroom_bytes >= {double(run.request.headroom_bytes)}")
@@ -325,10 +319,10 @@ def is_candidate(run: TrainingRun, problems: Iterable[int], indent: str = "") ->
         else f"{name} = {value_literal(value)}"
         for name, value in run.request.held.items()
     ]
-    return joined.join([f"problem_id in ({listed})", _of_estimator(run, joined), *held])
+    return joined.join([f"problem_id in ({listed})", of_estimator(run, joined), *held])
 
 
-def _of_estimator(run: TrainingRun, joined: str = " and ") -> str:
+def of_estimator(run: TrainingRun, joined: str = " and ") -> str:
     """Return the condition of rows of the plan's estimator and variant."""
     return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(run.variant)}"
 

@@ -11,8 +11,8 @@ from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from estimators.names import folded
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
-from warehouse.ask.plausible import check_electricity_price, check_prices, check_watts
-from warehouse.ask.terms import Term, carbons, number_or_name
+from warehouse.ask.plausible import check_terms
+from warehouse.ask.terms import Term, carbons, share_and_pue
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.new_file import in_memory
@@ -72,20 +72,10 @@ class RunLimits:
 class PlanRequest:
     """A training run to plan, every value checked.
 
-    Attributes
-    ----------
-    model
-        A row of table ``model``, or a label for a shape; None if the shape has no name.
-    num_gpus
-        The GPU count; None: the limits decide.
-    inputs
-        Columns of the problem that were given, except model, accelerator, GPU count and batch.
-    held
-        Choices and layout columns that are fixed, with their values.
-    batch
-        Sequences of a step; None: the estimator's default.
-    defined
-        The user's own model and system that the request names.
+    The model is a row of table ``model``, or a label for a shape. Without `num_gpus` the limits
+    decide; without a `batch` it is the estimator's default. Further given columns of the problem
+    are `inputs`, fixed choices and layout columns `held`. `defined` has the user's own model and
+    system.
     """
 
     estimator: str
@@ -226,7 +216,6 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
 
 
 def _basis(text: str | None) -> str | None:
-    """Return the basis of a price that a text names, in any spelling; None if it names none."""
     return next((name for name in BASES if folded(name) == folded(text or "")), None)
 
 
@@ -255,7 +244,6 @@ def _refuse_wrong_use(options: PlanOptions) -> None:
 
 
 def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
-    """Return the inputs of the estimator that options and pairs give."""
     relation = estimator.relations[0]
     texts = read_pairs(estimator, relation, options.pairs)
     for name, option in _OPTION_OF.items():
@@ -280,18 +268,13 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
 
 def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms:
     """Return the terms of cost that the options make; reference tables explain names."""
-    check_prices(reference, options.price or ())
-    check_electricity_price(reference, options.electricity_price)
-    check_watts(reference, options.watts)
+    check_terms(reference, options.price or (), options.electricity_price, options.watts)
+    goodput, pue = share_and_pue(reference, options.goodput, options.pue)
     return CostTerms(
         _basis(options.basis) or BASES[0],
-        number_or_name(
-            reference, options.goodput, "goodput", "goodput", "$value > 0 and $value <= 1"
-        ),
+        goodput,
         tuple(dict.fromkeys(options.price or ())),
-        number_or_name(
-            reference, options.pue, "pue", "facility_pue", "$value >= 1 and $value <= 10"
-        ),
+        pue,
         options.electricity_price,
         options.watts,
         carbons(reference, options.carbon),

@@ -65,8 +65,6 @@ def _defaults(run: TrainingRun) -> frozenset[str]:
 
 
 def _shape(values: Mapping[str, Scalar], defaults: Collection[str]) -> str:
-    """Return the shape of a model, as far as its estimator reads it; `defaults` are marked."""
-
     def mark(name: str) -> str:
         return " (default)" if name in defaults else ""
 
@@ -97,7 +95,6 @@ def _shape(values: Mapping[str, Scalar], defaults: Collection[str]) -> str:
 
 
 def _attention(values: Mapping[str, Scalar]) -> list[str]:
-    """Return a model's latents and attention windows, and the further tokens that it predicts."""
     words = []
     if latent := values.get("kv_lora_rank"):
         queries = values.get("q_lora_rank")

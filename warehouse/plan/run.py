@@ -47,14 +47,7 @@ def first_sweep(
 
 
 def sweep_of(run: TrainingRun, connection: DuckDBPyConnection) -> Sweep:
-    """Return the sweep of the first GPU counts of a run; evaluate and write nothing.
-
-    Raises
-    ------
-    InputError
-        If a limit needs a price or power that is not known, or no GPU count can meet the limits,
-        or none has a layout.
-    """
+    """Return the sweep of the first GPU counts of a run; evaluate and write nothing."""
     return plan_sweep(run, first_counts(run, check_limits(run, connection)), connection)
 
 
@@ -89,13 +82,7 @@ def answer_plan(
     top: int = 3,
     store: Callable[[Sweep, Path], None] = store_sweep,
 ) -> PlanAnswer:
-    """Store the sweeps of a plan, and return its answer with `top` layouts.
-
-    Raises
-    ------
-    InputError
-        If nothing fits, or no GPU count meets every limit; the hint says what would.
-    """
+    """Store the sweeps of a plan, and return its answer with `top` layouts."""
     store(sweep, database)
     sweeps = [sweep]
     if run.request.limits and (refined := _refined(run, sweep, database)):
@@ -106,9 +93,8 @@ def answer_plan(
 
 
 def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> Sweep | None:
-    """Return the sweep of the counts that were tried and those next to the best of them."""
     with open_for_read(database) as connection:
-        lines = compare_counts(run, QueryCache(connection), sweep).lines
+        lines, _ = compare_counts(run, QueryCache(connection), sweep)
         more = refined_counts(run, sweep.problems, lines)
         if not more:
             return None

@@ -111,10 +111,11 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
         half = asked // 2
         smaller = half if is_sold(half, server) else next_sold(half, server)[0]
         return sorted({smaller or 1, asked, 2 * asked})
-    by_memory, by_days = least_gpus_by_memory(run), least_gpus_by_days(run)
-    by_power = math.inf
-    if request.limits.max_mw is not None and watts_per_gpu:
-        by_power = request.limits.max_mw * 1e6 / watts_per_gpu
+    limits, by_memory, by_days, by_power = request.limits, least_gpus_by_memory(run), 1.0, math.inf
+    if limits.days is not None:  # at the peak rate
+        by_days = run.least_seconds_of_one_gpu / (limits.days * 86400)
+    if limits.max_mw is not None and watts_per_gpu:
+        by_power = limits.max_mw * 1e6 / watts_per_gpu
     least, largest = max(by_memory, by_days), min(request.max_gpus, by_power)
     if math.ceil(least) > largest:
         raise _no_counts(run, by_memory, by_days, by_power)
@@ -133,12 +134,6 @@ def least_gpus_by_memory(run: TrainingRun) -> float:
     room = float(values["hbm_bytes"] or 0) - float(values["framework_bytes"] or 0)
     room -= run.request.headroom_bytes
     return state / room if room > 0 else math.inf
-
-
-def least_gpus_by_days(run: TrainingRun) -> float:
-    """Return the GPUs that end the run in time at their peak rate; 1 without a limit on days."""
-    days = run.request.limits.days
-    return run.least_seconds_of_one_gpu / (days * 86400) if days is not None else 1.0
 
 
 # ---- what to sweep ----
@@ -211,8 +206,9 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     defined = request.defined.as_data()
     digest = content_id(estimator.name, sorted(run.mends), space, *([defined] if defined else []))
     digest %= 16**6
+    shape = f"{problem['num_layers']} layers of {problem['hidden_size']}"
     name = (
-        f"plan {problem['model'] or _shape_in_words(problem)} on {_counts_in_words(counts)} x "
+        f"plan {problem['model'] or shape} on {_counts_in_words(counts)} x "
         f"{problem['accelerator']}{_changed_in_words(run)} {digest:06x}"
     )
     definition: dict[str, Any] = {
@@ -227,13 +223,7 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
     return Study(name, estimator.name, mends, (space,), definition, "plan", request.defined)
 
 
-def _shape_in_words(problem: Mapping[str, Scalar]) -> str:
-    """Return a name for a model from the size of its layers."""
-    return f"{problem['num_layers']} layers of {problem['hidden_size']}"
-
-
 def _changed_in_words(run: TrainingRun) -> str:
-    """Return the first inputs of a question other than the shape of its model."""
     given = {**run.request.inputs, **run.request.held}
     said = {"nvlink_size", *run.estimator.shape_columns}
     names = [name for name in given if name not in said]
@@ -247,7 +237,6 @@ def _changed_in_words(run: TrainingRun) -> str:
 
 
 def _counts_in_words(counts: Sequence[int]) -> str:
-    """Return the counts as text; of more than three only the first and the last."""
     return ",".join(map(str, counts)) if len(counts) <= 3 else f"{counts[0]}..{counts[-1]}"
 
 
@@ -294,7 +283,6 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
 
 
 def _idle_watts(problem: Mapping[str, Scalar]) -> float | None:
-    """Return the power of an idle board with its host; None if the estimator computes no power."""
     if problem.get("power_limit_watts") is None:
         return None
     return sum(float(problem.get(name) or 0) for name in ("gpu_idle_watts", "host_watts"))
@@ -325,7 +313,6 @@ def _check_budget(run: TrainingRun, price: float | None) -> None:
 
 
 def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: float) -> InputError:
-    """Return the error for bounds that no GPU count meets."""
     request = run.request
     hint = "raise --max-gpus"
     if request.limits.days is not None and by_days > min(by_power, request.max_gpus):
@@ -381,7 +368,6 @@ def has_many_layouts(run: TrainingRun, num_gpus: int) -> bool:
 
 
 def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
-    """Return the error of a GPU count without a layout, with the nearest that are sold."""
     found = [_next_with_layouts(run, num_gpus, above=above) for above in (False, True)]
     counts = " or ".join(f"{n:,}" for n in found if n is not None)
     return InputError(

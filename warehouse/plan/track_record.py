@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,8 @@ import numpy as np
 
 from estimators.accelerators import product_behind, product_of
 from warehouse.database.cache import cached
-from warehouse.database.sql_text import literal
 from warehouse.plan.errors import state_of_measured
+from warehouse.plan.queries import of_estimator
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
@@ -59,17 +58,13 @@ class TrackRecord:
     Attributes
     ----------
     wanted, found
-        The steps that are like the plan, and the compared steps, in words. They differ if too few
-        steps are like the plan.
-    num_like
-        Published steps that meet every condition.
+        The steps that are like the plan, `num_like` in number, and the compared steps, in words.
+        They differ if too few steps are like the plan.
     unmeasured
         The accelerator of the plan if no published step is on it, else empty.
     mean_error, middle_error, worst_error
         Mean size of the relative error of the time: of all compared steps, of the group in the
-        middle, and of the worst group.
-    bias
-        Mean relative error of the time; negative where the estimates are too fast.
+        middle, and of the worst group. The bias is negative where the estimates are too fast.
     inside_fraction, all_inside_fraction
         Share of the times inside the interval of their estimate: of the compared steps, and of the
         `num_all` published steps of all kinds.
@@ -164,7 +159,6 @@ def kind_of(values: Mapping[str, Any], catalog: Catalog) -> dict[str, str]:
 
 
 def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return a description of the steps that meet some of the conditions."""
     words = kind["kind"] if "kind" in names else "models of every kind"
     if "number_format" in names:
         words += f" in {kind['number_format']}"
@@ -176,13 +170,11 @@ def _in_words(kind: Mapping[str, str], names: Sequence[str]) -> str:
 
 
 def _group(line: Line) -> str:
-    """Return the name of a step's group of its table."""
     table = str(line["reference"]).removeprefix("published_")
     return str(line["published_group"]) if table == "measurement" else table
 
 
 def _errors_of(name: str, lines: Sequence[Line]) -> Line:
-    """Return the errors of the time of a group of steps, named as the errors of tables are."""
     sizes = [abs(line["time_relative_error"]) for line in lines]
     return {
         "published_group": name,
@@ -207,35 +199,27 @@ def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
     If the estimator can evaluate published steps, all are evaluated, once per installation.
     Otherwise the stored ones count.
     """
+    is_evaluated = run.estimator.takes_published_steps
+    state = {} if is_evaluated else state_of_measured(run, ask)
     facts: tuple[object, ...] = (np.__version__, run.estimator.name, sorted(run.mends))
-    if run.estimator.takes_published_steps:
-        make = partial(_evaluated, run)
-    else:
-        state = state_of_measured(run, ask)
+
+    def make() -> list[dict[str, Any]]:
+        from warehouse.plan.evaluated_steps import evaluated_steps, with_kinds  # takes polars
+
+        if is_evaluated:
+            return evaluated_steps(run)
+        errors = ask(stored_steps(run)) if state["num_cells"] > 0 else []
+        return with_kinds(errors) if errors else []
+
+    if not is_evaluated:
         facts = (*facts, sorted(state.items()))
-        make = partial(_stored, run, ask, has_cells=state["num_cells"] > 0)
     steps: list[Line] = cached("track-record", facts, make)
     return steps
 
 
-def _evaluated(run: TrainingRun) -> list[dict[str, Any]]:
-    from warehouse.plan.evaluated_steps import evaluated_steps  # takes polars
-
-    return evaluated_steps(run)
-
-
-def _stored(run: TrainingRun, ask: QueryCache, *, has_cells: bool) -> list[dict[str, Any]]:
-    if not has_cells:
-        return []
-    errors = ask(_STORED.format(literal(run.estimator.name), literal(run.variant)))
-    if not errors:
-        return []
-    from warehouse.plan.evaluated_steps import with_kinds  # takes polars
-
-    return with_kinds(errors)
-
-
-_STORED = """\
+def stored_steps(run: TrainingRun) -> str:
+    """Return the query of those published steps that are stored, with their errors."""
+    return f"""\
 select
     reference,
     published_row,
@@ -243,8 +227,7 @@ select
     is_inside_interval
 from published_comparison
 where
-    estimator = {} and variant = {}
+    {of_estimator(run)}
     and time_relative_error is not null
     and not is_own_run
 order by reference, published_row"""
-"""Query of those published steps that are stored, with their errors."""

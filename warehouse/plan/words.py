@@ -92,7 +92,7 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     if answer.steadier_layout is not None:
         found.append(("surer", _steadier(answer, answer.steadier_layout)))
     if answer.spare_wanted is not None:
-        found.append(("safer", _roomier(answer, answer.spare_wanted)))
+        found.append(("safer", roomier_in_words(answer, answer.spare_wanted)))
     return [_entry(name, text) for name, text in found]
 
 
@@ -137,7 +137,6 @@ def _time(answer: PlanAnswer) -> str:
 
 
 def _assumptions(answer: PlanAnswer) -> str:
-    """Return the assumptions behind the time: number format, batch, and lost time."""
     run = answer.run
     precision = run.problem.get("precision")
     words = [] if precision is None else [str(precision).upper()]
@@ -151,7 +150,6 @@ def _assumptions(answer: PlanAnswer) -> str:
 
 
 def _costs(answer: PlanAnswer) -> list[str]:
-    """Return the dollars: at each given price, or on the basis that budgets are compared with."""
     terms = answer.run.terms
     basis = "given" if terms.prices else terms.basis
     words = []
@@ -167,7 +165,6 @@ def _costs(answer: PlanAnswer) -> list[str]:
 
 
 def _energies(answer: PlanAnswer) -> list[str]:
-    """Return the energy, and the carbon on each grid that was given."""
     known = [line for line in answer.energies if line["energy_kwh"]]
     if not known:
         return ["no published power of the accelerator: give it with --watts"]
@@ -185,7 +182,6 @@ def _energies(answer: PlanAnswer) -> list[str]:
 
 
 def _memory(answer: PlanAnswer) -> str:
-    """Return the memory of the best layout, and the chance that it fits; empty if unknown."""
     best, sure = answer.best, answer.uncertainty
     if best["memory_bytes"] is None or best["hbm_bytes"] is None:
         return ""
@@ -203,7 +199,7 @@ def _slower_time(answer: PlanAnswer, layout: Line) -> str:
     return f"{run_time_in_words(layout['training_seconds'])} ({slower:+.1f} %)"
 
 
-def _roomier(answer: PlanAnswer, spare: float) -> str:
+def roomier_in_words(answer: PlanAnswer, spare: float) -> str:
     """Return the fastest layout that leaves enough memory free, with its time."""
     layout, sure = answer.roomier_layout, answer.uncertainty
     free = f"{100 * spare:.0f} % of the memory free"
@@ -220,7 +216,6 @@ def _roomier(answer: PlanAnswer, spare: float) -> str:
 
 
 def _steadier(answer: PlanAnswer, layout: Line) -> str:
-    """Return a layout with a much earlier slow end than the best layout's, with its time."""
     steps = layout["training_seconds"] / layout["step_seconds"]
     low, high = (steps * layout[name] for name in ENDS)
     return (
@@ -354,33 +349,30 @@ def count_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
 
 def batch_to_try(answer: PlanAnswer) -> int | None:
     """Return a batch with which the plan's count, or another, may be better; None without one."""
-    run = answer.run
-    if run.request.limits:
-        better = better_batch(run, answer.fitting_counts)
+    if answer.run.request.limits:
+        better = better_batch(answer.run, answer.fitting_counts)
         return None if better is None else better.batch
-    missing = missing_factor(run, answer.num_gpus)
+    missing = missing_factor(answer.run, answer.num_gpus)
     return None if missing is None else missing[1]
 
 
 def batch_line(answer: PlanAnswer) -> str | None:
     """Return why another batch may be better; None where none is known."""
     run = answer.run
-    if not run.request.limits:
-        missing = missing_factor(run, answer.num_gpus)
-        if missing is None:
+    if run.request.limits:
+        better = better_batch(run, answer.fitting_counts)
+        if better is None:
             return None
-        odd, batch = missing
+        kind = "cheapest" if run.request.limits.takes_cheapest else "fastest"
         return (
-            f"{run.batch:,} is not a multiple of {odd}, so replicas cannot use all GPUs evenly: "
-            f"--batch {batch} may be faster"
+            f"the {kind} of the counts tried at this batch; {better.odd_part} does not divide "
+            f"{run.batch:,}, so {better.num_gpus:,} GPUs have few layouts: try --batch "
+            f"{better.batch}"
         )
-    better = better_batch(run, answer.fitting_counts)
-    if better is None:
-        return None
-    kind = "cheapest" if run.request.limits.takes_cheapest else "fastest"
-    return (
-        f"the {kind} of the counts tried at this batch; {better.odd_part} does not divide "
-        f"{run.batch:,}, so {better.num_gpus:,} GPUs have few layouts: try --batch {better.batch}"
+    missing = missing_factor(run, answer.num_gpus)
+    return missing and (
+        f"{run.batch:,} is not a multiple of {missing[0]}, so replicas cannot use all GPUs evenly: "
+        f"--batch {missing[1]} may be faster"
     )
 
 

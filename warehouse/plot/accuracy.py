@@ -109,7 +109,6 @@ def by_group(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _accuracy_finding(frame: pl.DataFrame) -> str:
-    """Return the median error, and how many measured times lie in their intervals."""
     size = parts.middle(frame["time_relative_error"].abs())
     if frame.height == 1:
         return f"One measured step is predicted within {size:.1%}"

@@ -182,7 +182,6 @@ def errata(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _two_lines(fault: str) -> str:
-    """Return a fault with a break, cut to two lines."""
     return BREAK.join(textwrap.wrap(fault, LETTERS, max_lines=2, placeholder=" ..."))
 
 
@@ -193,7 +192,6 @@ def _by_size(frame: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def _errata_finding(frame: pl.DataFrame) -> str:
-    """Return the erratum that changes the best times most, and how many change none."""
     sizes = _by_size(frame.filter(pl.col("mended") != "corrected"), "mended")
     if sizes.is_empty():
         most = parts.most(frame["best_step_change"].abs())

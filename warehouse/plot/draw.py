@@ -127,7 +127,6 @@ def rows_of(
 def _known(
     connection: DuckDBPyConnection, plot: Plot, filters: Mapping[str, Scalar]
 ) -> dict[str, Scalar]:
-    """Return the filters with each name as it is stored."""
     for name, value in filters.items():
         if name not in plot.filters:
             options = ", ".join(_option(other) for other in plot.filters if other in OPTIONS)

@@ -55,7 +55,6 @@ def content_of(chart: ChartType, ending: str) -> bytes:
 
 
 def _page(chart: ChartType) -> str:
-    """Return a page with a chart, which reads nothing but itself."""
     # a browser must not find the end of the script in a text
     spec = json.dumps(chart.to_dict()).replace("</", "<\\/").replace("<!--", "<\\!--")
     return f"""\

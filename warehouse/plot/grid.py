@@ -79,7 +79,6 @@ def _speedup(frame: pl.DataFrame, along: Side, other: Side) -> float:
 
 
 def _picture(frame: pl.DataFrame, x: Side, y: Side, finding: str, gains: str) -> ChartType:
-    """Return a grid with its title; if it has one row or column, the title has the days."""
     if frame[x.column].n_unique() == 1 or frame[y.column].n_unique() == 1:
         days = parts.figure(parts.least(frame["training_days"]), 3)
         finding = f"The fastest run takes {days} days"

@@ -162,7 +162,6 @@ def kernels(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _kernels_finding(frame: pl.DataFrame) -> str:
-    """Return the shares of the peak at the smallest and at the largest dimension."""
     sizes = frame["smallest_dimension"]
     least, most = parts.least(sizes), parts.most(sizes)
     first, last = (parts.span(frame["peak_share"].filter(sizes == n), ".0%") for n in (least, most))

@@ -98,7 +98,6 @@ def lettered(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _configurations_finding(frame: pl.DataFrame) -> str:
-    """Return the fastest configuration that fits, and how much longer the slowest takes."""
     fitting = frame.filter(pl.col("fits_memory") != pl.lit(False)).sort("step_seconds")
     if fitting.is_empty():
         return "No configuration fits in memory"

@@ -89,7 +89,6 @@ def _bars(
 
 
 def _finding(frame: pl.DataFrame) -> str:
-    """Return the cheapest system to rent, the one that takes the least energy, and the grids."""
     rented = frame.filter(pl.col("source") == "on_demand").sort("quantity")
     energy = frame.filter(pl.col("kind") == "energy").sort("quantity")
     words = []
@@ -111,7 +110,6 @@ def _finding(frame: pl.DataFrame) -> str:
 
 
 def _between_grids(frame: pl.DataFrame, accelerator: str) -> str:
-    """Return the carbon of a system on the cleanest and on the dirtiest grid."""
     grids = frame.filter(pl.col("kind") == "grid", pl.col("accelerator") == accelerator)
     if grids.height < 2:
         return ""

@@ -38,7 +38,6 @@ SITE_PANELS = {
 def _speeds(
     frame: pl.DataFrame, x: alt.X, finding: str, shown: str, theme: Theme, *, has_dashes: bool
 ) -> ChartType:
-    """Return lines of `relative_speed` for each number of GPUs."""
     rows, color = parts.coloured_counts(frame, "num_gpus", "GPUs", theme, few=len(SHAPES))
     scale, axis = alt.Scale(zero=False), alt.Axis(title="Relative speed", format=".2~f", grid=True)
     y = alt.Y("relative_speed:Q", scale=scale, axis=axis)
@@ -61,7 +60,6 @@ def nvlink_domain(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _domain_finding(frame: pl.DataFrame) -> str:
-    """Return the smallest domain that is within 2 % of the largest, on the most GPUs."""
     most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max()).sort("nvlink_size")
     first = most.row(0, named=True)
     gpus = f"{first['num_gpus']:,} {first['accelerator']}"
@@ -90,7 +88,6 @@ def network_bandwidth(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _bandwidth_finding(frame: pl.DataFrame) -> str:
-    """Return the gain from the fastest network on the most GPUs, by size of the NVLink domain."""
     most = frame.filter(pl.col("num_gpus") == pl.col("num_gpus").max())
     slow, fast = (end(most["gigabytes"]) for end in (parts.least, parts.most))
     if slow == fast:
@@ -142,7 +139,6 @@ def bandwidth_between_clusters(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _clusters_finding(frame: pl.DataFrame) -> str:
-    """Return the bandwidth that suffices for all numbers of clusters, and the loss at the least."""
     worst = frame.group_by(rate="gigabytes_per_second").agg(pl.col("slowdown").max()).sort("rate")
     enough = worst.filter(pl.col("slowdown") <= ENOUGH)
     rate, slowdown = map(parts.figure, worst.row(0))
@@ -190,7 +186,6 @@ def _site_panel(frame: pl.DataFrame, title: str, axis: str, theme: Theme) -> Cha
 
 
 def _sites_finding(frame: pl.DataFrame) -> str:
-    """Return what rarer exchanges of gradients save, and the latency of a run."""
     words = []
     wait = _ends(frame.filter(pl.col("kind") == "wait"))
     if wait is not None:

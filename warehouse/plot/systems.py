@@ -154,7 +154,6 @@ def _days_finding(frame: pl.DataFrame) -> str:
 
 
 def _lead(frame: pl.DataFrame, best: dict[str, Any]) -> str:
-    """Return how far another accelerator is behind on as many GPUs; nothing without one."""
     others = frame.filter(
         pl.col("accelerator") != best["accelerator"], pl.col("num_gpus") == best["num_gpus"]
     ).sort("training_days")
@@ -246,7 +245,6 @@ def strategies(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _strategies_finding(frame: pl.DataFrame) -> str:
-    """Return the largest gain and the largest loss against 1D."""
     ordered = frame.sort("relative_speed")
     best, worst = ordered.row(-1, named=True), ordered.row(0, named=True)
     gain, loss = best["relative_speed"] - 1, 1 - worst["relative_speed"]

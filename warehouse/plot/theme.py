@@ -125,7 +125,6 @@ class Theme:
 
 
 def _between(low: str, high: str, share: float) -> str:
-    """Return the colour at a share of the way from one colour to another."""
     ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (low, high)]
     mixed = (round(a + (b - a) * share) for a, b in zip(*ends, strict=True))
     return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -28,7 +28,7 @@ from warehouse.rebuild.replay import Replayed, replay
 from warehouse.sweep.runner import run_study
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from warehouse.database.facts import Entry, Facts
     from warehouse.rebuild.replay import Sweep
@@ -81,10 +81,8 @@ def export_facts(database: Path, folder: Path) -> ExportReport:
             ) from None
         finally:
             shutil.rmtree(new, ignore_errors=True)
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return ExportReport(
-        len(read_facts(folder).live(with_open=True)), sum(path.stat().st_size for path in files)
-    )
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return ExportReport(len(read_facts(folder).live(with_open=True)), sum(sizes))
 
 
 def _refuse_folder(folder: Path) -> None:
@@ -111,12 +109,7 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
 
     Each fact is stored whole or not at all. After an interruption the same call stores the others.
     The folder is a copy of a folder of facts, or one that an older package exported with all rows.
-
-    Raises
-    ------
-    InputError
-        If it is not such a folder or is damaged, or if the database has another fact of the same
-        name; nothing is stored then.
+    Nothing is stored if it is damaged, or if the database has another fact of the same name.
     """
     with _facts_in(folder) as facts:
         if facts.damage:
@@ -129,7 +122,16 @@ def import_facts(database: Path, folder: Path, sweep: Sweep = run_study) -> Impo
             unfinished = {study for (study,) in connection.execute(_UNFINISHED).fetchall()}
         stored = facts_of(database) or replace(facts, entries=())
         known = {entry.subject: entry for entry in stored.live()}
-        _refuse_others(folder, facts, given, stored, known)
+        others = [
+            f"{entry.kind} {entry.name!r}"
+            for entry in given
+            if entry.subject in known and not _is_same(stored, known[entry.subject], facts, entry)
+        ]
+        if others:
+            raise InputError(
+                f"{folder}: the database has other facts of these names: {', '.join(others)}",
+                "import the folder into a new database: name its file with --db",
+            )
         new = [
             entry
             for entry in given
@@ -159,29 +161,6 @@ def _facts_in(folder: Path) -> Iterator[Facts]:
         yield read_facts(made)
 
 
-def _refuse_others(
-    folder: Path,
-    facts: Facts,
-    given: list[Entry],
-    stored: Facts,
-    known: Mapping[tuple[str, str], Entry],
-) -> None:
-    def is_same(present: Entry, entry: Entry) -> bool:
-        same = _without_origins(present.content) == _without_origins(entry.content)
-        return same and _same_inputs(stored, present, facts, entry)
-
-    others = [
-        f"{entry.kind} {entry.name!r}"
-        for entry in given
-        if entry.subject in known and not is_same(known[entry.subject], entry)
-    ]
-    if others:
-        raise InputError(
-            f"{folder}: the database has other facts of these names: {', '.join(others)}",
-            "import the folder into a new database: name its file with --db",
-        )
-
-
 def _without_origins(content: Any) -> Any:
     if isinstance(content, dict):
         values = content.items()
@@ -189,7 +168,10 @@ def _without_origins(content: Any) -> Any:
     return list(map(_without_origins, content)) if isinstance(content, list) else content
 
 
-def _same_inputs(stored: Facts, present: Entry, facts: Facts, entry: Entry) -> bool:
+def _is_same(stored: Facts, present: Entry, facts: Facts, entry: Entry) -> bool:
+    """Return whether two facts are equal but for their time and origin."""
+    if _without_origins(present.content) != _without_origins(entry.content):
+        return False
     if present.inputs == entry.inputs:
         return True
     if present.inputs is None or entry.inputs is None:

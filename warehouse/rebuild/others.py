@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from estimators.registry import all_estimators
+from warehouse.database.facts import STUDY
 from warehouse.database.recording import PARTS
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.stamp import META, kept_names, reference_keys, table_of
+from warehouse.database.stamp import META, kept_names, reference_tables
 from warehouse.database.tables import IS_REPEATED, all_tables
 from warehouse.show.formats import count
 
@@ -51,8 +52,8 @@ order by 1"""
 
 _MACRO = re.compile(r"create macro (.*?) ?\(", re.IGNORECASE | re.DOTALL)
 
-_KEYS = {"measurement": "reference", "calibration": "profile", "calibration_row": "profile"}
-"""Tables of facts, and the columns with their names."""
+_NAMED = (*PARTS.values(), ("profile", "calibration_row"))
+"""Columns with the names of facts, and their tables."""
 
 _PROBLEMS = ("problem_id", "profiled_problem_id")
 """Columns that differ where another version evaluated the rows."""
@@ -66,11 +67,6 @@ class _Object(NamedTuple):
     name: str
     comment: str | None
     sql: str
-
-    @property
-    def path(self) -> str:
-        """Its quoted schema and name."""
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
 
     def __str__(self) -> str:
         return f"{self.kind} {self.schema}.{self.name}"
@@ -98,12 +94,9 @@ def copy_own_objects(
     connection.execute(f"use {quoted(new)}")
     try:
         while objects:  # an object may need another: once more, as long as some were made
-            reasons = {}
-            for thing in objects:
-                if reason := _refusal(connection, thing, former, statements):
-                    reasons[thing] = reason
-                else:
-                    copied.append(str(thing))
+            refusals = {thing: _refusal(connection, thing, former, statements) for thing in objects}
+            copied += [str(thing) for thing, reason in refusals.items() if not reason]
+            reasons = {thing: reason for thing, reason in refusals.items() if reason}
             if len(reasons) == len(objects):
                 break
             objects = list(reasons)
@@ -117,12 +110,16 @@ def copy_own_objects(
 def _names_of_package(connection: DuckDBPyConnection, former: str, new: str) -> set[str]:
     """Return the names of the package's own objects, in this version and in the former one."""
     meta = dict(connection.execute(f"select key, value from {quoted(former)}.{META}").fetchall())
-    names = {META, *(table.name for table in all_tables(all_estimators()))}
-    names |= {table_of(key) for key in reference_keys(meta)}
-    names |= {*meta.get("view_names", "").split(), *meta.get("function_names", "").split()}
-    names |= {*kept_names(meta)}
     macros = "select function_name from duckdb_functions() where not internal and database_name = ?"
-    return names | {name for (name,) in connection.execute(macros, [new]).fetchall()}
+    return {
+        META,
+        *(table.name for table in all_tables(all_estimators())),
+        *reference_tables(meta).values(),
+        *meta.get("view_names", "").split(),
+        *meta.get("function_names", "").split(),
+        *kept_names(meta),
+        *(name for (name,) in connection.execute(macros, [new]).fetchall()),
+    }
 
 
 def _macro_statements(connection: DuckDBPyConnection, former: str) -> dict[str, str]:
@@ -146,6 +143,7 @@ def _refusal(
     connection: DuckDBPyConnection, thing: _Object, former: str, statements: Mapping[str, str]
 ) -> str:
     """Copy an object to the database in use; return why that fails, or an empty text."""
+    path = f"{quoted(thing.schema)}.{quoted(thing.name)}"
     makes = [f"create schema if not exists {quoted(thing.schema)}"]
     if thing.kind == "macro":
         # DuckDB quotes a schema and a name where it must, and leaves out schema main
@@ -155,9 +153,9 @@ def _refusal(
     else:
         makes.append(thing.sql)
     if thing.kind == "table":
-        makes.append(f"insert into {thing.path} from {quoted(former)}.{thing.path}")
+        makes.append(f"insert into {path} from {quoted(former)}.{path}")
     if thing.comment is not None and thing.kind != "macro":
-        makes.append(f"comment on {thing.kind} {thing.path} is {literal(thing.comment)}")
+        makes.append(f"comment on {thing.kind} {path} is {literal(thing.comment)}")
     if len(makes) == 1:
         return "its statement is not known"
     connection.begin()
@@ -179,18 +177,24 @@ def contents_without_facts(connection: DuckDBPyConnection, former: str, new: str
     were replaced since.
     """
     shared = _shared_columns(connection, former, new)
-    lost = []
-    for column, table in PARTS.values():
-        if column in shared.get(table, ()):
-            names = connection.execute(
-                f"select {column} from {former}.{table} where {column} not in"
-                f" (select {column} from {new}.{table}) group by 1 order by 1"
-            ).fetchall()
-            lost += [f"{table} {name!r}" for (name,) in names]
+    lost, edited = [], []
+    for key, table in _NAMED:
+        if key not in shared.get(table, ()):
+            continue
+        # what else a study has follows from its evaluation
+        columns = key if table == STUDY else ", ".join(map(quoted, shared[table]))
+        changed = connection.execute(
+            f"select {key}, bool_or({key} in (select {key} from {new}.{table})) from ("
+            f"select {columns} from {former}.{table} except all"
+            f" select {columns} from {new}.{table}) group by 1 order by 1"
+        ).fetchall()
+        lost += [f"{table} {name!r}" for name, is_known in changed if not is_known]
+        edited += [f"other values of {table} {name!r}" for name, is_known in changed if is_known]
     return [
         *lost,
         *_cells_without_facts(connection, former, new),
-        *_edits(connection, former, new, shared),
+        *edited,
+        *_edited_cells(connection, former, new, shared),
     ]
 
 
@@ -202,26 +206,16 @@ def _cells_without_facts(connection: DuckDBPyConnection, former: str, new: str) 
         " group by 1, 2 order by 1, 2"
     ).fetchall()
     for estimator, version, number, rows in cells:
+        why = f"version {version} of {estimator} evaluated them"
         if version == versions.get(estimator):
             why = "no study asks for them"
-        else:
-            why = f"version {version} of {estimator} evaluated them"
         yield f"{count(number, 'cell')} of {estimator} with {count(rows, 'row')}: {why}"
 
 
-def _edits(
+def _edited_cells(
     connection: DuckDBPyConnection, former: str, new: str, shared: Mapping[str, list[str]]
 ) -> Iterator[str]:
-    """Yield rows with other values than their facts or their evaluation give, from a shell."""
-    for table, key in _KEYS.items():
-        if key in shared.get(table, ()):
-            listed = ", ".join(map(quoted, shared[table]))
-            changed = connection.execute(
-                f"select {key} from (select {listed} from {former}.{table} where {key} in"
-                f" (select {key} from {new}.{table}) except all select {listed} from {new}.{table})"
-                " group by 1 order by 1"
-            ).fetchall()
-            yield from (f"other values of {table} {name!r}" for (name,) in changed)
+    """Yield the numbers of cells with other rows than their evaluation gives, from a shell."""
     for table in (relation.table for each in all_estimators() for relation in each.relations):
         if "cell_id" in shared.get(table, ()):
             listed = ", ".join(map(quoted, shared[table]))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from warehouse.database.connection import open_file, open_for_write
 from warehouse.database.facts import (
-    OPEN,
     WITHDRAWN,
     append_copies,
+    begin_folder,
     facts_of,
     folder_of,
     free_name,
     is_folder,
     named_errors,
-    new_folder,
     read_facts,
 )
 from warehouse.database.failures import database_error
@@ -43,7 +44,6 @@ from warehouse.sweep.runner import run_study
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
@@ -57,7 +57,7 @@ _FORMER, _NEW = "former", "rebuilt"
 """Names of both databases while objects are copied from one to the other."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class RebuildReport:
     """The outcome.
 
@@ -77,23 +77,13 @@ class RebuildReport:
         The former folder of facts under its new name, where it was damaged or older than the file.
     """
 
-    replayed: Replayed
+    replayed: Replayed = field(default_factory=Replayed)
     copied: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     damage: str = ""
     reason: str = ""
     former_file: Path | None = None
     former_folder: Path | None = None
-
-
-@dataclass
-class _Former:
-    """The database that is replaced; the texts are those of `RebuildReport`."""
-
-    connection: DuckDBPyConnection | None = None  # keeps writers out; None: it cannot be opened
-    reason: str = ""
-    missing: list[str] = field(default_factory=list)
-    damage: str = ""
 
 
 def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
@@ -109,35 +99,41 @@ def rebuild(database: Path, sweep: Sweep = run_study) -> RebuildReport:
         another one.
     """
     file = file_of(database)
-    if not file.exists() and not is_folder(folder_of(file)):
+    folder = folder_of(file)
+    if not file.exists() and not is_folder(folder):
         raise _without_facts(database, f"{database}: there is no such database")
     new = file.with_name(file.name + REBUILT)
-    with _alone(file), _former(database) as former, _facts(database, former) as facts:
+    report = RebuildReport()
+    with (
+        _alone(file),
+        _former(database, report) as former,
+        TemporaryDirectory(prefix="warehouse-") as temporary,
+    ):
+        facts = _facts(database, former, Path(temporary) / "facts", report)
+        folder_stays = facts.is_whole and facts.folder == folder
         remove_database(new)
         try:
             with unrecorded():
                 open_for_write(new).close()
-                replayed = replay(new, facts, facts.live(with_open=True), sweep)
-            copied = _take_over(former, new)
+                report.replayed = replay(new, facts, facts.live(with_open=True), sweep)
+            if former is not None:
+                _take_over(former, new, report)
             with unrecorded(), open_for_write(new) as connection:
-                if facts.is_whole:
+                if folder_stays:
                     adopt(connection, facts)
                 _refuse_failed_checks(connection, new)
                 connection.execute("checkpoint")
-            stays = facts.is_whole and facts.folder == folder_of(file)
-            former_folder = None if stays else move_aside(folder_of(file))
-            needs_former = former.reason or former.missing or replayed.lost
-            former_file = _replace(file, new, keeps=bool(needs_former))
+            if not folder_stays:
+                report.former_folder = move_aside(folder)
+            needs_former = report.reason or report.missing or report.replayed.lost
+            report.former_file = _replace(file, new, keeps=bool(needs_former))
         finally:
             remove_database(new)
-    if not facts.is_whole:
+    if not folder_stays:
         open_for_write(database).close()  # makes a folder from the database
-    damage = facts.damage if facts.missing or set(facts.damaged) - {1} else former.damage
-    return RebuildReport(
-        *(replayed, tuple(copied), tuple(former.missing), damage, former.reason),
-        former_file,
-        former_folder,
-    )
+    if facts.missing or set(facts.damaged) - {1}:
+        report.damage = facts.damage
+    return report
 
 
 @contextmanager
@@ -165,12 +161,11 @@ def _alone(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _former(database: Path) -> Iterator[_Former]:
-    """Yield the database that is replaced, attached for reading where it can be opened.
+def _former(database: Path, report: RebuildReport) -> Iterator[DuckDBPyConnection | None]:
+    """Yield a connection with the former database, which keeps writers out; None: it does not open.
 
     One that is in use, of another package or of a newer version is refused.
     """
-    former = _Former()
     if database.exists() and not database.is_file():
         is_database(database)  # says what it is
     try:
@@ -178,8 +173,8 @@ def _former(database: Path) -> Iterator[_Former]:
     except LockedError:
         raise
     except DatabaseError as error:
-        former.reason = error.message if database.exists() else ""
-        yield former
+        report.reason = error.message if database.exists() else ""
+        yield None
         return
     with connection, suppress(duckdb.Error):  # damage is reported where values are taken from it
         read_meta(connection)
@@ -190,67 +185,54 @@ def _former(database: Path) -> Iterator[_Former]:
             connection.execute(f"use {_FORMER}")
         except duckdb.Error as error:
             raise database_error(error, database, is_opening=True) from error
-        former.connection = connection
-        yield former
+        yield connection
 
 
-@contextmanager
-def _facts(database: Path, former: _Former) -> Iterator[Facts]:
-    """Yield the facts of a database, taken from the file where it has no intact folder.
+def _facts(
+    database: Path, former: DuckDBPyConnection | None, new: Path, report: RebuildReport
+) -> Facts:
+    """Return the facts of a database: those of its folder, or of its file if the folder lacks some.
 
-    Such facts are in a folder that gets its place when the block ends: the former database must
-    not meet it, since it does not name it.
+    The latter are in the folder `new`.
     """
     facts = facts_of(database)
-    facts = None if facts is None else facts.with_inputs()
-    connection = former.connection
-    with ExitStack() as stack:
-        if connection is not None:
-            try:
-                facts = _compared(connection, database, facts, former, stack)
-            except duckdb.Error as error:
-                if facts is None:
-                    raise database_error(error, database) from error
-                former.reason = str(error).partition("\n")[0]
-        if facts is None:
-            raise _without_facts(database, former.reason)
-        yield facts
+    if facts is not None:
+        facts = facts.with_inputs()
+    if former is not None:
+        try:
+            return _compared(database, former, facts, new, report)
+        except duckdb.Error as error:
+            if facts is None:
+                raise database_error(error, database) from error
+            report.reason = str(error).partition("\n")[0]
+    if facts is None:
+        raise _without_facts(database, report.reason)
+    return facts
 
 
 def _compared(
-    connection: DuckDBPyConnection,
     database: Path,
+    former: DuckDBPyConnection,
     facts: Facts | None,
-    former: _Former,
-    stack: ExitStack,
+    new: Path,
+    report: RebuildReport,
 ) -> Facts:
     """Return the facts of a folder that is whole; otherwise those of the file, and later ones."""
-    lacking = [] if facts is None else lacking_facts(connection, database, facts)
-    if facts is not None and facts.is_whole and (lacking or is_intact(connection, facts)):
-        settle_by(connection, facts)
+    lacking = [] if facts is None else lacking_facts(former, database, facts)
+    if facts is not None and facts.is_whole and (lacking or is_intact(former, facts)):
+        settle_by(former, facts)
         return read_facts(facts.folder)
-    with ExitStack() as made:
-        new = made.enter_context(new_folder(folder_of(database)))
-        write_facts(connection, new)
-        if facts is not None and lacking:
-            _, number, _ = last_fact(connection)
-            later = [e for e in facts.entries if e.number > number and e.outcome != WITHDRAWN]
-            append_copies(new, facts, later)
-            if _is_lost(facts, number):
-                former.damage = facts.damage
-        stack.push(made.pop_all())
+    begin_folder(new)
+    write_facts(former, new)
+    if facts is not None and lacking:
+        _, number, _ = last_fact(former)
+        later = [entry for entry in facts.entries if entry.number > number]
+        append_copies(new, facts, [entry for entry in later if entry.outcome != WITHDRAWN])
+        lost = (*facts.missing, *facts.lost_inputs)
+        is_later = any(lost_number > number for lost_number in lost)
+        if is_later or any(line > facts.lines[later[0].number] for line in facts.damaged):
+            report.damage = facts.damage
     return read_facts(new)
-
-
-def _is_lost(facts: Facts, number: int) -> bool:
-    """Return whether damage may be of entries later than the last one that the file has."""
-    if any(later > number for later in (*facts.missing, *facts.lost_inputs)):
-        return True
-    known = [entry for entry in facts.entries if entry.number <= number]
-    last, line = (known[-1].number, facts.lines[known[-1].number]) if known else (0, 1)
-    # each entry that the file has, too, takes a line and one for its outcome
-    expected = 2 * (number - last) + (bool(known) and known[-1].outcome == OPEN)
-    return sum(damaged > line for damaged in facts.damaged) > expected
 
 
 def _without_facts(database: Path, reason: str) -> DatabaseError:
@@ -260,23 +242,19 @@ def _without_facts(database: Path, reason: str) -> DatabaseError:
     )
 
 
-def _take_over(former: _Former, new: Path) -> list[str]:
+def _take_over(former: DuckDBPyConnection, new: Path, report: RebuildReport) -> None:
     """Copy the user's own objects; note what else the former database has alone."""
-    connection = former.connection
-    if connection is None:
-        return []
     try:
-        connection.execute(f"attach {literal(str(new))} as {_NEW}")
+        former.execute(f"attach {literal(str(new))} as {_NEW}")
         try:
-            copied, left = copy_own_objects(connection, _FORMER, _NEW)
-            former.missing += [*left, *contents_without_facts(connection, _FORMER, _NEW)]
-            connection.execute(f"checkpoint {_NEW}")
+            copied, left = copy_own_objects(former, _FORMER, _NEW)
+            report.copied = tuple(copied)
+            report.missing = (*left, *contents_without_facts(former, _FORMER, _NEW))
+            former.execute(f"checkpoint {_NEW}")
         finally:
-            connection.execute(f"detach {_NEW}")
+            former.execute(f"detach {_NEW}")
     except duckdb.Error as error:  # such as damage in the former file
-        former.reason = str(error).partition("\n")[0]
-        return []
-    return copied
+        report.reason = str(error).partition("\n")[0]
 
 
 def _refuse_failed_checks(connection: DuckDBPyConnection, new: Path) -> None:

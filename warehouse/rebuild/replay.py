@@ -44,22 +44,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class Replayed:
-    """The outcome of a replay.
-
-    Attributes
-    ----------
-    names
-        Kind of a fact -> the names that were stored.
-    other_versions
-        Studies whose rows another version of the estimator had evaluated: estimator, its version
-        then, and its version now.
-    lost
-        Facts that could not be stored, with the reasons.
-    """
+    """The outcome of a replay."""
 
     names: dict[str, list[str]] = field(default_factory=dict)
+    """Kind of a fact -> the names that were stored."""
+
     other_versions: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    """Study of another version of its estimator -> estimator, version then, version now."""
+
     lost: dict[str, str] = field(default_factory=dict)
+    """Fact that could not be stored -> the reason."""
 
 
 def replay(
@@ -99,10 +93,10 @@ def _store_profile(database: Path, entry: Entry, done: Replayed) -> None:
         if entry.kind == REMOVAL:
             with suppress(InputError):  # its line is damaged
                 drop_profile(connection, entry.name)
-            return
-        rows = _rows(entry, entry.content["rows"], "profile", done)
-        fitted_to = _rows(entry, entry.content.get("fitted_to", ()), "profile", done)
-        replace_profile(connection, entry.name, rows, fitted_to)
+        else:
+            rows = _rows(entry, entry.content["rows"], "profile", done)
+            fitted_to = _rows(entry, entry.content.get("fitted_to", ()), "profile", done)
+            replace_profile(connection, entry.name, rows, fitted_to)
 
 
 def _store_runs(
@@ -111,9 +105,8 @@ def _store_runs(
     """Store measured runs; their estimates may be of other problems in another version."""
     rows = _rows(entry, entry.content["rows"], "reference", done)
     for row in rows:
-        for name in ("problem_id", "profiled_problem_id"):
-            if name in row:
-                row[name] = new_problems.get(row[name], row[name])
+        for name in row.keys() & {"problem_id", "profiled_problem_id"}:
+            row[name] = new_problems.get(row[name], row[name])
     with open_for_write(database) as connection, transaction(connection):
         replace_measurements(connection, entry.name, rows)
 
@@ -126,17 +119,12 @@ def _rows(
     if gone:
         what = f"{', '.join(gone)} of {entry.kind} {entry.name}"
         done.lost[what] = "this version has no such column"
-    return [
-        {
-            column: entry.name,
-            **{
-                key: datetime.fromisoformat(value) if COLUMNS[key].kind == "time" else value
-                for key, value in row.items()
-                if key in COLUMNS
-            },
-        }
-        for row in rows
-    ]
+    records = [{key: value for key, value in row.items() if key in COLUMNS} for row in rows]
+    for record in records:
+        for key, value in record.items():
+            if COLUMNS[key].kind == "time":
+                record[key] = datetime.fromisoformat(value)
+    return [{column: entry.name, **record} for record in records]
 
 
 def _store_study(

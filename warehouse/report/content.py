@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from estimators.columns import COLUMNS
 from warehouse.ask.terms import price_vendors
 from warehouse.plan import words
-from warehouse.plan.page import expert_rows
+from warehouse.plan.page import expert_rows, interval_lines, parts_section
+from warehouse.plan.published_runs import published_lines
+from warehouse.plan.question_words import question_lines
 from warehouse.show.page import table_of
 from warehouse.show.units import (
     STEP_PARTS,
@@ -17,7 +19,6 @@ from warehouse.show.units import (
     interval_in_words,
     run_times_in_words,
     unless_rounding,
-    with_digits,
 )
 from warehouse.show.values import json_value
 
@@ -64,12 +65,17 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
     cost = answer.own_count["cost_usd"]
     costs = "" if cost is None else f" and costs {in_words('cost_usd', cost)}"
     of_counts = [*words.count_lines(answer), *filter(None, [words.batch_line(answer)])]
+    limits = list(parts_section(answer).below)
+    if answer.spare_wanted is not None:
+        limits.append(
+            f"for more free memory: {words.roomier_in_words(answer, answer.spare_wanted)}"
+        )
     return {
         "title": f"{run.model}: {tokens} on {answer.num_gpus:,} {run.problem['accelerator']}",
         "summary": f"The best layout is {answer.in_words(best)}. The run takes {time}{costs}.",
         "key": layout_key(best),
         "figures": _headlines(answer),
-        "limits": _limits(answer),
+        "limits": [_sentence(line) for line in limits],
         "near": _near_in_words(answer),
         "layouts": _layouts(answer),
         "experts": _table(expert_rows(answer)),
@@ -80,65 +86,59 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
         "errors": _table(sure.errors, drop=_NOT_SHOWN),
         "memory_errors": _table(sure.memory),
         "published_runs": _table(answer.published_runs),
-        "trust": _trust(answer),
-        "assumptions": _assumptions(answer),
+        "trust": [_sentence(line) for line in _trust(answer)],
+        "question": question_lines(run),
         "constants": _constants(answer),
         "queries": list(answer.queries.items()),
     }
 
 
 def _sentence(line: str) -> str:
-    return f"{line[0].upper()}{line[1:]}."
+    end = "" if "warehouse " in line else "."  # a command is copied
+    return f"{line[0].upper()}{line[1:]}{end}"
 
 
 def _headlines(answer: PlanAnswer) -> list[Headline]:
     """Return the figures of the answer; the interval of the step is that of time and cost."""
     best, sure, second = answer.best, answer.uncertainty, answer.runner_up
-    low, high = _relative(answer) or (None, None)
 
     def between(name: str, value: float | None) -> str:
-        if value is None or low is None or high is None:
+        if value is None or sure.likely is None:
             return "no interval"
+        low, high = (value * end / best["step_seconds"] for end in sure.likely)
         if name == "training_seconds":
-            return f"{run_times_in_words(value * low, value * high, value)} in nine of ten runs"
-        return interval_in_words(name, value * low, value * high, value)
+            return f"{run_times_in_words(low, high, value)} in nine of ten runs"
+        return interval_in_words(name, low, high, value)
 
-    cost, seconds = answer.own_count["cost_usd"], best["training_seconds"]
-    energy: Line = answer.energies[0] if answer.energies else {}
+    def headline(label: str, name: str, value: float | None, more: str = "") -> Headline:
+        return Headline(label, in_words(name, value), between(name, value) + more)
+
+    cost, energy = answer.own_count["cost_usd"], answer.energies[0] if answer.energies else {}
+    runner_up = "no other layout fits"
+    if second is not None:
+        runner_up = f"the runner-up takes {words.longer_in_words(second, best)}"
+    slow_end = "".join(f"; the slow end {limit}" for limit in words.exceeded_limits(answer)[:1])
     memory = f"of {in_words('hbm_bytes', best['hbm_bytes'])}"
     if sure.fit_probability is not None:
         chance = words.probability_in_words(sure.fit_probability)
         memory += f"; fits with a probability of {chance}"
-    runner_up = "no other layout fits"
-    if second is not None:
-        runner_up = f"the runner-up takes {words.longer_in_words(second, best)}"
-    time = between("training_seconds", seconds)
-    time += "".join(f"; the slow end {limit}" for limit in words.exceeded_limits(answer)[:1])
     headlines = [
         Headline("Layout", answer.in_words(best), runner_up),
-        Headline("Time", in_words("training_seconds", seconds), time),
+        headline("Time", "training_seconds", best["training_seconds"], slow_end),
         Headline("Cost", "no price", "none is published: give one with --price")
         if cost is None
-        else Headline(
-            "Cost", in_words("cost_usd", cost), between("cost_usd", cost) + _price_in_words(answer)
-        ),
+        else headline("Cost", "cost_usd", cost, _price_in_words(answer)),
+        headline("Energy", "energy_kwh", energy.get("energy_kwh")),
+        headline("CO2e", "kg_co2e", energy.get("kg_co2e"), _grids_in_words(answer)),
+        Headline("Memory of a GPU", in_words("memory_bytes", best["memory_bytes"]), memory),
     ]
-    for label, name, grids in (
-        ("Energy", "energy_kwh", ""),
-        ("CO2e", "kg_co2e", _grids_in_words(answer)),
-    ):
-        value = energy.get(name)
-        headlines.append(Headline(label, in_words(name, value), between(name, value) + grids))
-    memory_bytes = in_words("memory_bytes", best["memory_bytes"])
-    headlines.append(Headline("Memory of a GPU", memory_bytes, memory))
     if (mfu := best.get("mfu")) is not None:
-        utilization = in_words("mfu", mfu)
-        headlines.append(Headline("Model FLOPs utilization", utilization, "of the peak rate"))
-    if (record := sure.record) is not None:
-        near = (
-            f"mean error{record.bias_in_words()} on {record.num_steps:,} published steps of "
-            f"{record.found}"
+        headlines.append(
+            Headline("Model FLOPs utilization", in_words("mfu", mfu), "of the peak rate")
         )
+    if (record := sure.record) is not None:
+        steps = f"{record.num_steps:,} published steps of {record.found}"
+        near = f"mean error{record.bias_in_words()} on {steps}"
         headlines.append(Headline("Accuracy", f"{100 * record.mean_error:.1f} %", near))
     return headlines
 
@@ -194,13 +194,6 @@ def _grids_in_words(answer: PlanAnswer) -> str:
     return words
 
 
-def _relative(answer: PlanAnswer) -> tuple[float, float] | None:
-    """Return the ends of the interval as multiples of the step."""
-    likely = answer.uncertainty.likely
-    step = answer.best["step_seconds"]
-    return None if likely is None else (likely[0] / step, likely[1] / step)
-
-
 def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
     """Return the parts of the best layout's step in words, with their seconds, longest first.
 
@@ -213,34 +206,6 @@ def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
         if answer.best.get(name) is not None and unless_rounding(answer.best[name], step) > 0
     ]
     return sorted(parts, key=lambda part: -part[1])
-
-
-def _limits(answer: PlanAnswer) -> list[str]:
-    """Return sentences on the parts that limit the run, the longest first, and other layouts."""
-    best, parts = answer.best, parts_of(answer)
-    step, (longest, seconds) = best["step_seconds"], parts[0]
-    lines = [
-        f"The longest part is {longest}: {_share(seconds / step)} of a step. Of "
-        f"{with_digits(step, 4)} s: "
-        f"{', '.join(f'{name} {_share(seconds / step)}' for name, seconds in parts)}."
-    ]
-    second, other, roomier = answer.runner_up, answer.other_kind, answer.roomier_layout
-    if second is not None:
-        longer = words.longer_in_words(second, best)
-        lines.append(f"The runner-up, {answer.in_words(second)}, takes {longer}.")
-    if other is not None and other != second:
-        longer = words.longer_in_words(other, best)
-        layout = answer.in_words(other)
-        lines.append(f"The best layout of another kind, {layout}, takes {longer}.")
-    if roomier is not None:
-        time = in_words("training_seconds", roomier["training_seconds"])
-        layout = answer.in_words(roomier)
-        lines.append(f"The memory is nearly full. {layout} leaves more free and takes {time}.")
-    return lines
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
 
 
 _LAYOUT_COLUMNS = (
@@ -279,81 +244,21 @@ def _layouts(answer: PlanAnswer) -> SortableTable:
 
 def _trust(answer: PlanAnswer) -> list[str]:
     sure = answer.uncertainty
-    lines = [_sentence(line) for line in sure.unlike]
-    time = answer.best["training_seconds"]
-    if relative := _relative(answer):
-        low, high = (time * end for end in relative)
-        lines.append(
-            f"The run takes {run_times_in_words(low, high, time)} nine times in ten (errors of"
-            " different constants taken as independent)."
-        )
-        lines += [
-            f"The slow end of this interval {limit}." for limit in words.exceeded_limits(answer)
-        ]
-    else:
-        lines.append("The estimate has no interval: its constants have no ranges here.")
-    if sure.extreme is not None:
-        step = answer.best["step_seconds"]
-        low, high = (time * end / step for end in sure.extreme)
-        lines.append(
-            "With all constants at their fast ends, and with all at their slow ends, the run takes"
-            f" {run_times_in_words(low, high, time)}."
-        )
+    intervals = [
+        f"the run takes {line}" if line[0].isdigit() else line for line in interval_lines(answer)
+    ] or ["the estimate has no interval: its constants have no ranges here"]
+    lines = [*sure.unlike, *intervals, *words.memory_lines(answer)]
     errors = [line.get("time_mean_absolute_relative_error") for line in sure.errors]
     if known := [float(error) for error in errors if error is not None]:
         lines.append(
-            f"On published steps the time is off by {100 * min(known):.1f} % to"
-            f" {100 * max(known):.1f} % on average, by group."
+            f"on published steps the time is off by {100 * min(known):.1f} % to "
+            f"{100 * max(known):.1f} % on average, by group"
         )
-    lines += _published_hours(answer)
-    if sure.note:
-        lines.append(_sentence(sure.note))
-    if vendors := price_vendors(answer.costs):
-        lines.append(_sentence(vendors))
-    return lines
-
-
-def _published_hours(answer: PlanAnswer) -> list[str]:
-    """Return the plan's share of the GPU-hours of published runs of its model."""
-    known = [line.get("planned_share") for line in answer.published_runs]
-    shares = sorted(float(share) for share in known if share is not None)
-    if not shares:
-        return []
-    low, high = (f"{100 * share:.0f} %" for share in (shares[0], shares[-1]))
     return [
-        f"The plan takes {low if low == high else f'{low} to {high}'} of the GPU-hours that "
-        "published runs of this model took for as many tokens. Those may count failures and "
-        f"restarts; the plan has a goodput of {answer.run.goodput:g}."
+        *lines,
+        *published_lines(answer),
+        *filter(None, [sure.note, price_vendors(answer.costs)]),
     ]
-
-
-def _assumptions(answer: PlanAnswer) -> list[tuple[str, str]]:
-    run, values = answer.run, answer.run.problem
-    found: list[tuple[str, str]] = [("model", str(run.model))]
-    names = ("accelerator", "nvlink_size", "seq_len", "framework")
-    found += [(_heading(name), in_words(name, values[name])) for name in names if values.get(name)]
-    found += [
-        ("tokens", in_words("dataset_tokens", run.request.tokens)),
-        ("batch", f"{run.batch:,} sequences" + (" (assumed)" if run.is_default_batch else "")),
-        ("goodput", f"{run.goodput:g}"),
-        ("estimator", f"{run.estimator.name}, {run.variant}"),
-    ]
-    limits = run.request.limits
-    if limits.days is not None:
-        found.append(("limit of the time", f"{limits.days:g} days"))
-    if limits.budget_usd is not None:
-        found.append(("budget", in_words("cost_usd", limits.budget_usd)))
-    if limits.max_mw is not None:
-        found.append(("limit of the power", f"{limits.max_mw:g} MW"))
-    given = {**run.request.held, **run.request.inputs}
-    found += [(_heading(name), in_words(name, value)) for name, value in given.items()]
-    assumed = {_heading(name): in_words(name, value) for name, value in run.assumed.items()}
-    known = dict(found)
-    return [*known.items(), *((name, f"{value} (assumed)") for name, value in assumed.items())]
-
-
-def _heading(name: str) -> str:
-    return COLUMNS[name].heading if name in COLUMNS else name.replace("_", " ")
 
 
 def _constants(answer: PlanAnswer) -> SortableTable | None:

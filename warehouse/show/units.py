@@ -64,6 +64,16 @@ def column_headed(heading: str) -> str | None:
     )
 
 
+def names_of_column(name: str) -> list[str]:
+    """Return the name of a column, and its headings in every unit."""
+    names, form = [name], _form(name)
+    names.append(_heading(name, form))
+    while form.smaller is not None:
+        form = form.smaller
+        names.append(_heading(name, form))
+    return names
+
+
 def layout_in_words(layout: Mapping[str, Any]) -> str:
     """Return a layout in one line, as the SQL macro of that name: `dp4 tp8 pp16 micro1`.
 

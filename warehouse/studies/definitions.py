@@ -192,15 +192,9 @@ def known_definitions(
 ) -> Definitions:
     """Return the definitions of those names that the reference tables do not have.
 
-    A name is looked up in the catalog file first, then in the stored studies, the newest first. The
-    database is read only for names that nothing else has, and may be missing.
-
-    Parameters
-    ----------
-    names
-        Models and systems that a question names; values other than texts are passed over.
-    catalog
-        A TOML file; None: the one of the settings, if there is one.
+    A name is looked up in the catalog file (None: that of the settings), then in the stored
+    studies, the newest first. The database is read only for names that nothing else has, and may be
+    missing. Values other than texts are passed over.
     """
     texts = {name for name in names if isinstance(name, str)}
     definitions = _catalog_file(catalog)
@@ -222,17 +216,11 @@ def every_definition(database: Path, catalog: Path | None = None) -> Definitions
     """
     definitions = _catalog_file(catalog)
     of_studies: list[Definitions] = []
-    if database.exists():
-        with suppress(DatabaseError):
-            of_studies = _stored_definitions(database)
+    with suppress(DatabaseError):
+        of_studies = _stored_definitions(database) if database.exists() else []
     for of_study in of_studies:
-        definitions = definitions.before(
-            replace(
-                of_study,
-                models=_unpublished(of_study.models),
-                systems=_unpublished(of_study.systems),
-            )
-        )
+        models, systems = map(_unpublished, (of_study.models, of_study.systems))
+        definitions = definitions.before(replace(of_study, models=models, systems=systems))
     return definitions
 
 

@@ -46,27 +46,16 @@ _KEYS = (
 class Study:
     """A question: what to evaluate, under which mends.
 
-    Attributes
-    ----------
-    mends
-        One set for each variant to run.
-    spaces
-        Each a cartesian product of named values ([space] and [system] together); the study
-        is their union: one space, or one for each [[case]] and each step of [[coupled]].
-    definition
-        The study as JSON-able data, ranges expanded, keys in a fixed order.
-    file
-        The path that the user gave.
-    defined
-        Models and systems that the study defines.
+    Each space is a cartesian product of named values ([space] and [system] together). The study is
+    their union: one space, or one for each [[case]] and each step of [[coupled]].
     """
 
     name: str
     estimator: str
-    mends: tuple[Mends, ...]
+    mends: tuple[Mends, ...]  # one set for each variant
     spaces: tuple[Space, ...]
-    definition: dict[str, Any]
-    file: str
+    definition: dict[str, Any]  # JSON-able, ranges expanded, keys in a fixed order
+    file: str  # the path that the user gave
     defined: Definitions = field(default_factory=Definitions)
 
 
@@ -89,12 +78,8 @@ def read_study(table: Mapping[str, Any], file: str) -> Study:
 def study_of_definition(definition: Mapping[str, Any], file: str) -> Study:
     """Return the study that a `Study.definition` describes, also after a round trip as JSON.
 
-    Raises
-    ------
-    KeyError
-        If a part is missing.
+    A missing part is a `KeyError`.
     """
-    defined = Definitions(definition.get("models", {}), definition.get("systems", {}), file)
     return Study(
         name=definition["name"],
         estimator=definition["estimator"],
@@ -105,7 +90,7 @@ def study_of_definition(definition: Mapping[str, Any], file: str) -> Study:
         ),
         definition=dict(definition),
         file=file,
-        defined=defined,
+        defined=Definitions(definition.get("models", {}), definition.get("systems", {}), file),
     )
 
 
@@ -169,7 +154,7 @@ def _estimator(table: dict[str, Any], faults: Faults) -> Estimator | None:
         return None
     estimator = faults.catch(registry.get, name)
     if estimator is not None and estimator.search is None:
-        hint = f"use `warehouse evaluate {name} CONFIGS --out RESULTS`"
+        hint = f"use `warehouse evaluate --estimator {name} CONFIGS --out RESULTS`"
         faults.add("estimator", name, "has no search space to sweep", hint)
     return estimator
 
@@ -228,7 +213,7 @@ def _spaces(table: dict[str, Any], search: Search, faults: Faults) -> tuple[Spac
     spaces = []
     for number, case in enumerate(cases, 1):
         where = f"in [[case]] {number} " if "case" in table else ""
-        spaces.append(base | _values(case, known, where, faults))
+        spaces.append(base | _values(case, known, where, faults, "[[case]]"))
         first = spaces.index(spaces[-1]) + 1
         if first < number and not faults.refusals:
             faults.add("case", number, f"asks the same as [[case]] {first}")
@@ -250,27 +235,23 @@ def _section(
         return {}
     known = {"space": search.space_columns, "system": search.system_columns}
     other = "system" if section == "space" else "space"
-    misplaced = [key for key in given if key in known[other] and key not in known[section]]
-    for key in misplaced:
-        faults.add(key, given[key], f"is not a key of [{section}]", f"move it to [{other}]")
-    rest = {key: value for key, value in given.items() if key not in misplaced}
-    return _values(rest, known[section], "", faults, section)
+    rest = dict(given)
+    for key in given:
+        if key in known[other] and key not in known[section]:
+            value, hint = rest.pop(key), f"move it to [{other}]"
+            faults.add(key, value, f"is not a key of [{section}]", hint)
+    return _values(rest, known[section], "", faults, f"[{section}]")
 
 
 def _values(
-    given: dict[str, Any],
-    known: tuple[str, ...],
-    where: str,
-    faults: Faults,
-    section: str = "case",
+    given: dict[str, Any], known: tuple[str, ...], where: str, faults: Faults, section: str
 ) -> dict[str, tuple[Scalar, ...]]:
     values = {}
     for key, value in given.items():
         if key not in known:
-            name = "[[case]]" if section == "case" else f"[{section}]"
-            is_definition = section == "system" and isinstance(value, dict)
+            is_definition = section == "[system]" and isinstance(value, dict)
             hint = "define a system as [systems.NAME]" if is_definition else nearest(key, known)
-            faults.add(key, value, f"{where}is not a key of {name}", hint)
+            faults.add(key, value, f"{where}is not a key of {section}", hint)
             continue
         expanded = faults.catch(expand, COLUMNS[key], value, where=where)
         if expanded is not None:
@@ -288,12 +269,11 @@ def _refuse_too_many(
         )
         if combinations <= limit:
             continue
-        reason = f"has {combinations:,} combinations, more than {limit:,}"
-        longest = max(spaces[0], key=lambda key: len(spaces[0][key]))
-        hint = (
-            f"shorten its ranges (`{longest}` has {len(spaces[0][longest]):,} values) or split it"
+        longest, values = max(spaces[0].items(), key=lambda item: len(item[1]))
+        faults.add(
+            *("space", None, f"has {combinations:,} combinations, more than {limit:,}"),
+            f"shorten its ranges (`{longest}` has {len(values):,} values) or split it",
         )
-        faults.add("space", None, reason, hint)
         return
 
 

@@ -43,20 +43,14 @@ class Faults:
 
 
 def read_toml(path: Path, kind: str, needs: str) -> dict[str, Any]:
-    """Return the content of a file.
+    """Return the content of a file, which should be `kind`, such as "a study".
 
-    Parameters
-    ----------
-    kind
-        The kind of file, with its article: "a study".
-    needs
-        The hint for an empty file.
+    `needs` is the hint for an empty file.
     """
-    file = str(path)
-    text = _read(path, file, kind)
+    text = _read(path, str(path), kind)
     if not text.strip():
-        raise InputError(f"{file}: is empty", hint=needs)
-    return _parse(text, file)
+        raise InputError(f"{path}: is empty", hint=needs)
+    return _parse(text, str(path))
 
 
 def nearest(key: str, known: Sequence[str]) -> str:

@@ -25,17 +25,9 @@ MAX_POINTS = 100_000
 
 
 def expand(column: Column, given: object, *, repeats: bool = False) -> tuple[Scalar, ...]:
-    """Return every value of `given` in order, checked against the dictionary.
+    """Return every value of `given` in order; with `repeats`, a list may hold a value twice.
 
-    Parameters
-    ----------
-    repeats
-        Whether a list may hold a value twice.
-
-    Raises
-    ------
-    RefusedError
-        With every faulty value of a list, or the first fault of a range.
+    `RefusedError` has every faulty value of a list, or the first fault of a range.
     """
     if isinstance(given, dict):
         return _distinct(column, _accepted_range(column, given))

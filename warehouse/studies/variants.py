@@ -37,11 +37,8 @@ class Mendable(Protocol):
 def parse_variants(estimator: Mendable, text: object) -> tuple[Mends, ...]:
     """Return the sets of mends that `text` names, published first.
 
-    Parameters
-    ----------
-    text
-        published, corrected, both (the two), each (every erratum alone as well), or errata
-        separated by commas. An estimator without errata has one variant.
+    It is published, corrected, both (the two), each (every erratum alone as well), or errata
+    separated by commas. An estimator without errata has one variant.
     """
     corrected = frozenset(estimator.mends)
     alone = [frozenset({mend}) for mend in estimator.mends]

@@ -63,23 +63,13 @@ class StudySize:
 
 @dataclass
 class StudyCells:
-    """The cells of a study.
-
-    Attributes
-    ----------
-    catalog
-        The reference tables with the study's own models and systems, and its profiles.
-    counted
-        All cells, each once, or those of a sample.
-    sample_share
-        The share of the study's combinations that a sample has; None: `counted` has all cells.
-    """
+    """The cells of a study, and how many rows they have."""
 
     study: Study
     estimator: Estimator
-    catalog: Catalog
-    counted: Sized
-    sample_share: float | None = None
+    catalog: Catalog  # with the study's own models and systems, and its profiles
+    counted: Sized  # all cells, each once, or those of a sample
+    sample_share: float | None = None  # of the study's combinations; None: all cells are counted
     _sound: list[tuple[Space, Mends]] | None = field(default=None, init=False)
     _relations: set[str] = field(default_factory=set, init=False)
 
@@ -138,10 +128,7 @@ def study_cells(
 ) -> StudyCells:
     """Return the cells of a study: all counted if they are few, else with a sample.
 
-    Parameters
-    ----------
-    profiles
-        Returns the stored profiles; called only if the study names one.
+    `profiles` returns the stored profiles; it is called only if the study names one.
     """
     if num_cells(study) <= MOST_COUNTED:
         return counted_cells(study, catalog, profiles)
@@ -164,10 +151,10 @@ def counted_cells(
 def num_cells(study: Study) -> int:
     """Return the approximate number of cells of a study, from its values alone."""
     estimator = get(study.estimator)
-    total = 0
-    for space in study.spaces:
-        total += num_combinations(cell_axes(estimator, {**estimator.searched_by_default, **space}))
-    return total * len(study.mends)
+    axes = [
+        cell_axes(estimator, {**estimator.searched_by_default, **space}) for space in study.spaces
+    ]
+    return sum(map(num_combinations, axes)) * len(study.mends)
 
 
 def num_layouts(estimator: Estimator, cell: Cell) -> int:
@@ -182,7 +169,7 @@ def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
     if estimator.search is None:
         raise InputError(
             f"{study.file}: `estimator` {study.estimator} has no search",
-            f"use `warehouse evaluate {study.estimator}` on a file of configurations",
+            f"use `warehouse evaluate --estimator {study.estimator}` on a file of configurations",
         )
     for space, mends in sound_spaces(study, catalog):
         yield from cells_of_space(estimator, space, catalog, mends, is_checked=True)

@@ -60,13 +60,15 @@ class Estimate:
 
     def in_words(self) -> str:
         """Return rows, time and space of the sweep in a line for people."""
-        if not self.size.missing_rows:
-            of_about = "of about " if self.is_sampled else ""
-            return f"{self.study}: all {of_about}{count(self.size.rows, 'row')} are stored already"
         about = "about " if self.is_sampled else ""
-        cells = count(self.size.missing_cells, "cell")
-        rows = f"{about}{count(self.size.missing_rows, 'row')} of {cells}"
-        return f"{self.study}: {rows} to evaluate and store, {cost_in_words(self.cost)}"
+        if not self.size.missing_rows:
+            of_about = f"of {about}" if about else ""
+            return f"{self.study}: all {of_about}{count(self.size.rows, 'row')} are stored already"
+        rows, cells = self.size.missing_rows, self.size.missing_cells
+        return (
+            f"{self.study}: {about}{count(rows, 'row')} of {count(cells, 'cell')} to evaluate and"
+            f" store, {cost_in_words(self.cost)}"
+        )
 
 
 def cost_in_words(cost: Cost) -> str:

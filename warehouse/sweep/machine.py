@@ -77,35 +77,24 @@ def bound_memory(connection: duckdb.DuckDBPyConnection) -> None:
         _set_limit(connection, most)
 
 
-def giving_back(connection: duckdb.DuckDBPyConnection, batches: Iterator[Batch]) -> Iterator[Batch]:
+def giving_back(cursor: duckdb.DuckDBPyConnection, batches: Iterator[Batch]) -> Iterator[Batch]:
     """Yield batches; after every few of them make DuckDB free the blocks that it has written.
 
     With a low limit all the time, DuckDB's threads would wait for one another. A low limit for a
-    moment only frees blocks that are on disk, because DuckDB frees these first.
+    moment only frees blocks that are on disk, because DuckDB frees these first. The cursor is the
+    caller's own, and is closed: its connection stores the batches meanwhile.
     """
-    limit, threads = _limit(connection)
-    working_bytes = WORKING_BYTES + THREAD_BYTES * max(threads - 2, 0)
-    # the query that stores the batches uses the connection meanwhile
-    return _giving_back(connection.cursor(), batches, working_bytes, limit)
-
-
-def _giving_back(
-    cursor: duckdb.DuckDBPyConnection, batches: Iterator[Batch], working_bytes: int, limit: int
-) -> Iterator[Batch]:
     with closing(cursor):
+        limit, threads = _limit(cursor)
+        working_bytes = WORKING_BYTES + THREAD_BYTES * max(threads - 2, 0)
         for number, batch in enumerate(batches, start=1):
             if number % BATCHES_BETWEEN == 0 and working_bytes < limit:
-                _give_back(cursor, working_bytes, limit)
+                try:
+                    with suppress(duckdb.Error):  # more is in use, but what can be freed is
+                        _set_limit(cursor, working_bytes)
+                finally:
+                    _set_limit(cursor, limit)
             yield batch
-
-
-def _give_back(connection: duckdb.DuckDBPyConnection, working_bytes: int, limit: int) -> None:
-    """Free written blocks until DuckDB uses `kept` bytes, then set its limit again."""
-    try:
-        with suppress(duckdb.Error):  # more is in use, but everything that can be freed is
-            _set_limit(connection, working_bytes)
-    finally:
-        _set_limit(connection, limit)
 
 
 def _limit(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:

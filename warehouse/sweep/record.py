@@ -20,9 +20,9 @@ from warehouse.database.connection import writing
 from warehouse.database.copies import MIN_FREE_BYTES, compact, free_bytes
 from warehouse.database.facts import STUDY
 from warehouse.database.paths import refuse_missing
-from warehouse.database.recording import record, record_removal
+from warehouse.database.recording import record
 from warehouse.database.sink import delete_cells, store_cells, transaction
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.studies.definitions import Definitions
@@ -43,7 +43,8 @@ def is_recorded(
     record_of_study = connection.execute(
         "select definition, num_cells, num_rows from study where study = ?", [study.name]
     ).fetchall()
-    if record_of_study != [(_definition(study), len(cells), num_rows)]:
+    definition = json.dumps(study.definition, sort_keys=True)
+    if record_of_study != [(definition, len(cells), num_rows)]:
         return False
     query = "select cell_id from study_cell where study = ? order by cell_id"
     stored = connection.execute(query, [study.name]).fetchnumpy()["cell_id"]
@@ -59,22 +60,16 @@ def begin_study(
     definition stays as it is; return whether there was none. Cells that only the former definition
     needs stay stored until a study is dropped.
     """
-    known = connection.execute(
-        "select definition from study where study = ?", [study.name]
-    ).fetchall()
-    if known == [(_definition(study),)]:
+    definition = json.dumps(study.definition, sort_keys=True)
+    query = "select definition from study where study = ?"
+    if connection.execute(query, [study.name]).fetchall() == [(definition,)]:
         return False
     with transaction(connection):
         connection.execute(
             "insert or replace into study by name select ? as study, ? as study_file,"
             " ? as estimator, ? as definition, ? as num_cells, ? as num_rows, ? as created_at",
             [
-                study.name,
-                study.file,
-                study.estimator,
-                _definition(study),
-                num_cells,
-                num_rows,
+                *(study.name, study.file, study.estimator, definition, num_cells, num_rows),
                 datetime.now(UTC).replace(tzinfo=None),
             ],
         )
@@ -126,10 +121,6 @@ def end_study(
     return True
 
 
-def _definition(study: Study) -> str:
-    return json.dumps(study.definition, sort_keys=True)
-
-
 def store_evaluated(
     connection: duckdb.DuckDBPyConnection,
     relation: Relation,
@@ -168,17 +159,10 @@ def evaluated_study(
     name: str | None = None,
     defined: Definitions | None = None,
 ) -> Study:
-    """Return the study of evaluated configurations.
+    """Return the study of evaluated configurations, from a file or a frame named `configs`.
 
-    Parameters
-    ----------
-    configs
-        The file that the rows came from, or the name of their frame.
-    name
-        Name of the study, by default "evaluate FILE VARIANT PROFILE" without a default profile.
-        FILE is the path that the user gave: equal names in two directories are two studies.
-    defined
-        Models and systems of the user's that rows may name.
+    Its name is by default "evaluate FILE VARIANT PROFILE" without a default profile. FILE is the
+    path that the user gave: equal names in two directories are two studies.
     """
     if name is None:
         name = f"evaluate {configs} {variant_name(mends, estimator.mends)}"
@@ -208,19 +192,19 @@ class DropReport:
 
 
 def drop_study(database: Path, name: str) -> DropReport:
-    """Remove a study and every cell that no other study needs, and shrink the file.
+    """Remove a study, found as `find_study` finds it, and shrink the file.
 
-    The name is found as `find_study` finds it.
-
-    Cells that no study needs any more, because it was edited or its estimator got another version,
-    are removed as well. An unknown name is refused before anything is written.
+    Cells that no study needs any more go with it. An unknown name is refused before anything is
+    written.
     """
     refuse_missing(database)  # opening for write would make one
     before = database.stat().st_size
     with writing(database) as connection:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
         name = find_study(name, studies) or name
-        _refuse_to_drop(connection, name, database)
+        if name not in studies:
+            raise _no_such_study(connection, name, studies, database)
+        _refuse_needed(connection, name)
         sizes = delete_study(connection, name)
     compact(database, done=dropped_in_words(f"study {name}", sizes))
     return DropReport(name, len(sizes), sum(sizes), before, database.stat().st_size)
@@ -231,30 +215,20 @@ def dropped_in_words(what: str, cells: Sequence[int]) -> str:
     return f"{what} is dropped, with {len(cells):,} cells and {sum(cells):,} rows"
 
 
-def _refuse_to_drop(connection: duckdb.DuckDBPyConnection, name: str, database: Path) -> None:
-    studies = [row[0] for row in connection.execute("from study select study").fetchall()]
-    measured = [
-        row[0] for row in connection.execute("select reference from measurement").fetchall()
-    ]
-    if name not in studies:
-        hint = nearest_in_words(name, sorted(studies))
-        if name in measured:
-            hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
-        if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # left by a killed drop
-            hint += f"\n{free / 1e6:,.1f} MB of the file are free: `warehouse compact` shrinks it"
-        raise InputError(f'`study` "{name}" is not in {database}', hint)
-    needing = _measurements_needing(connection, name)
-    if needing:
-        commands = " and ".join(f"`warehouse measure --drop {shlex.quote(n)}`" for n in needing)
-        takes = "takes them out with it" if name.startswith(MEASURE) else "first"
-        raise InputError(
-            f'`study` "{name}": the measurements {", ".join(needing)} need rows that it evaluated',
-            f"{commands} {takes}",
-        )
+def _no_such_study(
+    connection: duckdb.DuckDBPyConnection, name: str, studies: Sequence[str], database: Path
+) -> InputError:
+    hint = nearest_in_words(name, sorted(studies))
+    query = "select 1 from measurement where reference = ? limit 1"
+    if connection.execute(query, [name]).fetchall():
+        hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
+    if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # left by a killed drop
+        hint += f"\n{free / 1e6:,.1f} MB of the file are free: `warehouse compact` shrinks it"
+    return InputError(f'`study` "{name}" is not in {database}', hint)
 
 
-def _measurements_needing(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """Return the measurements that would lose their study, or all estimates of a problem."""
+def _refuse_needed(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Refuse if measurements would lose their study, or all estimates of a problem."""
     rows = connection.execute(
         "select distinct reference from measurement where ? || reference = ? or problem_id in ("
         "select problem_id from cell where cell_id in"
@@ -263,7 +237,13 @@ def _measurements_needing(connection: duckdb.DuckDBPyConnection, name: str) -> l
         " (select cell_id from study_cell where study <> ?)) order by 1",
         [MEASURE, name, name, name],
     ).fetchall()
-    return [reference for (reference,) in rows]
+    if needing := [reference for (reference,) in rows]:
+        commands = " and ".join(f"`warehouse measure --drop {shlex.quote(n)}`" for n in needing)
+        takes = "takes them out with it" if name.startswith(MEASURE) else "first"
+        raise InputError(
+            f'`study` "{name}": the measurements {", ".join(needing)} need rows that it evaluated',
+            f"{commands} {takes}",
+        )
 
 
 def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
@@ -281,5 +261,5 @@ def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
         derived.refresh(connection)
-        record_removal(connection, STUDY, name)
+        record(connection, STUDY, name, is_removed=True)
     return [rows for _, rows in cells]

@@ -39,6 +39,7 @@ from warehouse.sweep.record import add_cells, begin_study, end_study, is_recorde
 from warehouse.sweep.sizes import LEAST_ROWS, Rate, remember_rate, used_bytes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from warehouse.studies.study import Study
@@ -56,24 +57,14 @@ larger."""
 
 @dataclass(frozen=True)
 class SweepReport:
-    """The outcome of a run of a study.
-
-    Attributes
-    ----------
-    cells, rows
-        Evaluated and stored by this run.
-    cells_before, rows_before
-        Stored before this run.
-    seconds
-        Time from the start of planning to the last commit.
-    """
+    """The outcome of a run of a study: what it stored, and what was stored before it."""
 
     study: str
     cells: int
     rows: int
     cells_before: int
     rows_before: int
-    seconds: float
+    seconds: float  # from the start of planning to the last commit
 
     @property
     def rows_per_second(self) -> float:
@@ -196,6 +187,23 @@ class Missing:
                 else:
                     yield cell, self.cells.count(cell)
 
+    def store(
+        self,
+        relation: Relation,
+        group: Sized,
+        batches: Iterator[pa.RecordBatch],
+        leading: LeadingRows | None = None,
+    ) -> None:
+        """Store a group of the cells in one transaction."""
+        with transaction(self.connection):
+            self.record()
+            estimator, replaces = self.cells.estimator, self.force
+            store_batches(
+                *(self.connection, estimator, relation, group, batches, leading), replace=replaces
+            )
+        # Before a checkpoint, small groups are only in the log, and in no snapshot.
+        self.connection.execute("checkpoint")
+
     def record(self) -> None:
         """Record the seen cells as cells of the study."""
         if self._unrecorded:
@@ -243,16 +251,8 @@ def _sweep(missing: Missing, progress: ProgressFile, workers: int) -> tuple[int,
         with _evaluated(missing.cells, relation, groups, workers, progress) as evaluated:
             for group, batches in evaluated:
                 leading = LeadingRows(relation) if relation.keeps_leading else None
-                with transaction(connection):
-                    missing.record()
-                    store_batches(
-                        *(connection, estimator, relation, group),
-                        giving_back(connection, batches(leading)),
-                        leading,
-                        replace=missing.force,
-                    )
-                # Before a checkpoint, small groups are only in the log, and in no snapshot.
-                connection.execute("checkpoint")
+                rows_of_group = giving_back(connection.cursor(), batches(leading))
+                missing.store(relation, group, rows_of_group, leading)
                 progress.add_cells(len(group))
                 rows += _rows(group)
     missing.record()

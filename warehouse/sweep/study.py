@@ -28,16 +28,10 @@ def study_under_options(
     mend: str | None = None,
     profile: str | None = None,
 ) -> Study:
-    """Return a study under the mends and the profile of a user's options.
+    """Return a study under the mends and the profile of a user's options; None: its own.
 
-    Options that are None leave it to the study.
-
-    Parameters
-    ----------
-    study
-        A TOML file, the name of a study that comes with the package, or the content of such a file.
-    database
-        The file with the stored profiles.
+    `study` is a TOML file, the content of one, or the name of a study that comes with the package.
+    The database has the stored profiles.
     """
     if isinstance(study, Mapping):
         loaded = read_study(study, str(study.get("name", "study")))

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from estimators.contract import Catalog, Cell
 from estimators.registry import get
-from warehouse.database.leading import Leading, LeadingRows
+from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import (
     BATCH_ROWS,
     CHUNK_ROWS,
@@ -69,7 +69,7 @@ class Answer(NamedTuple):
     """The rows of a task, and their leading rows if the relation keeps these."""
 
     batches: list[pa.RecordBatch]
-    leading: Leading | None
+    leading: LeadingRows | None
 
 
 # ---- the worker ----
@@ -112,7 +112,7 @@ def _evaluated(
     leading = LeadingRows(relation) if relation.keeps_leading else None
     pieces = _pieces(estimator, relation, catalog, parts)
     batches = list(record_batches(relation, pieces, lambda _rows: None, leading))
-    return Answer(batches, leading.taken() if leading else None)
+    return Answer(batches, leading)
 
 
 def _pieces(
