@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.columns.other_names import OTHER_NAMES
@@ -24,7 +26,7 @@ from warehouse.evaluate.inputs import (
 from warehouse.evaluate.texts import read_texts
 
 if TYPE_CHECKING:
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Array, Estimator, Relation
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,9 @@ def show_configuration(
     known = given if pinned is None else pinned
     ends = evaluate_intervals(resolved, known) if has_ends else {}
     results: dict[str, Scalar] = {}
-    for name, value in scalars(evaluate_rows(resolved), relation.outputs).items():
-        results[name] = value
+    columns = evaluate_rows(resolved)
+    for name in relation.outputs:
+        results[name] = _figure(columns[name])
         if name == STEP:  # both ends next to the step, for people
             results |= scalars(ends, ends)
     return Evaluation(
@@ -149,6 +152,13 @@ def _resolve(
         }
         raise RefusedError(distinct.values())
     return resolved
+
+
+def _figure(column: Array) -> Scalar:
+    """Return a result as it was computed: a source may have a share of a GPU, or 8.0 of them."""
+    value: Any = column[0]
+    plain: Scalar = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(plain, float) and np.isnan(plain) else plain
 
 
 def _problem(resolved: Resolved) -> dict[str, Scalar]:
