@@ -8,6 +8,7 @@ the project's file, and that over the user's. A faulty file is an `InputError`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,43 +96,32 @@ def files() -> list[Path]:
 def _setting(name: str) -> Setting:
     variable = VARIABLES[name]
     if given := os.environ.get(variable):
-        value = _number(variable, given) if name == _BACKUPS else Path(given)
-        return Setting(name, value, variable)
+        return Setting(name, _value(name, given, variable), variable)
     for file in files():
         if written := _read(file).get(name):
-            key = f"{file}: `{name}`"
-            value = _number(key, written) if name == _BACKUPS else _path_in(file, name, written)
-            return Setting(name, value, str(file))
-    return Setting(name, _usual(name), "default")
+            return Setting(name, _value(name, written, f"{file}: `{name}`", file.parent), str(file))
+    return Setting(name, _USUAL[name](), "default")
+
+
+def _value(name: str, text: str, source: str, directory: Path | None = None) -> Path | int:
+    """Return a value; paths in a file are relative to its directory, and `~` is the home there."""
+    if name == _BACKUPS:
+        if not (text.isdecimal() and len(text) <= 4):
+            raise InputError(f"{source} {text!r} is no number of copies", _COPIES)
+        return int(text)
+    if directory is None:
+        return Path(text)
+    try:
+        return directory / Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(
+            f"{source} {text}: there is no such user", "write the whole path"
+        ) from None
 
 
 def _path(name: str) -> Path | None:
     value = _setting(name).value
     return value if isinstance(value, Path) else None
-
-
-def _number(source: str, text: str) -> int:
-    if not (text.isdecimal() and len(text) <= 4):
-        raise InputError(f"{source} {text!r} is no number of copies", _COPIES)
-    return int(text)
-
-
-def _path_in(file: Path, name: str, value: str) -> Path:
-    """Return the path in a file of settings: relative to the file, whatever the directory is."""
-    try:
-        return file.parent / Path(value).expanduser()
-    except RuntimeError:
-        raise InputError(
-            f"{file}: `{name}` {value}: there is no such user", "write the whole path"
-        ) from None
-
-
-def _usual(name: str) -> Path | int | None:
-    if name == _BACKUPS:
-        return 0
-    if name == "database":
-        return usual_database()
-    return _directory_of("XDG_CACHE_HOME", ".cache") if name == "cache" else None
 
 
 def _read(path: Path) -> dict[str, str]:
@@ -174,3 +164,12 @@ def _directory_of(variable: str, below_home: str) -> Path | None:
     except RuntimeError:
         return None
     return directory / _DIRECTORY
+
+
+_USUAL: dict[str, Callable[[], Path | int | None]] = {
+    "database": usual_database,
+    "cache": lambda: _directory_of("XDG_CACHE_HOME", ".cache"),
+    "catalog": lambda: None,
+    _BACKUPS: lambda: 0,
+}
+"""Setting -> its default."""

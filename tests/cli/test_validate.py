@@ -22,7 +22,7 @@ from warehouse.calibrate.published import published_steps
 from warehouse.cli.comparison import comparison as sections
 from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read
-from warehouse.database.temporary import keep_view
+from warehouse.database.sql_text import keep_view
 from warehouse.plan.evaluated_steps import evaluated_steps
 
 PUBLISHED_ROWS = {

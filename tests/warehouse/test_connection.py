@@ -270,8 +270,8 @@ def test_two_processes_may_make_the_database_at_once(
     create = new_file._create
     others: list[Path] = []
 
-    def create_later(path: Path, target: Path) -> None:
-        create(path, target)
+    def create_later(path: Path) -> None:
+        create(path)
         shutil.copyfile(empty_warehouse, database)
         with duckdb.connect(str(database), config=CONFIG) as other:
             other.execute(

@@ -13,9 +13,8 @@ from warehouse.ask.plausible import check_terms
 from warehouse.ask.problems import study_filter
 from warehouse.ask.terms import carbons, share_and_pue
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.sql_text import listed
+from warehouse.database.sql_text import keep_view, listed
 from warehouse.database.summaries import summary_of
-from warehouse.database.temporary import keep_view
 from warehouse.errors import InputError, UsageError
 from warehouse.options import RUN_NAMES
 from warehouse.studies.variants import stored_variant

@@ -6,7 +6,7 @@ The rows pass through a warehouse in memory, so that a command shows the rows of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from estimators.contract import (
     Columns,
     Mends,
     Operations,
-    Scalar,
     content_id,
     variant_name,
 )
@@ -35,6 +34,7 @@ from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.inputs import estimated, input_names, resolve_rows
+from warehouse.evaluate.one import read_pairs
 from warehouse.show.formats import count
 from warehouse.studies.study import Study
 from warehouse.sweep.record import store_evaluated
@@ -61,16 +61,12 @@ def operations_of(estimator: Estimator) -> Operations:
 
 
 def given_configuration(
-    estimator: Estimator, given: Mapping[str, Scalar], catalog: Catalog, mends: Mends
+    estimator: Estimator, pairs: Sequence[str], catalog: Catalog, mends: Mends
 ) -> Columns:
-    """Return the configuration that column values make, complete and checked."""
+    """Return the configuration that texts such as ``num_gpus=64`` make, complete and checked."""
     relation = estimator.relations[0]
-    inputs = input_names(estimator, relation)
-    for name in given:
-        if name not in inputs:
-            raise InputError(f"`{name}` is not a column of a configuration", _HINT)
-    texts = {name: str(value) for name, value in given.items()}
-    resolved = resolve_rows(estimator, relation, texts, catalog, mends)
+    given = read_pairs(estimator, relation, pairs)
+    resolved = resolve_rows(estimator, relation, given, catalog, mends)
     if resolved.refusals:
         reasons = [str(replace(refusal, row=None)) for refusal in resolved.refusals]
         raise InputError("\n".join(dict.fromkeys(reasons)))

@@ -10,7 +10,7 @@ from warehouse.database import derived
 from warehouse.database.facts import CALIBRATION
 from warehouse.database.recording import record
 from warehouse.database.sink import arrow_table, transaction
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 

@@ -10,7 +10,14 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Best, Database, IntoDatabase, Mending
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Best,
+    Database,
+    IntoDatabase,
+    Mending,
+    refuse_given,
+)
 from warehouse.cli.output import Output
 from warehouse.options import (
     CatalogFile,
@@ -118,20 +125,10 @@ class SourceOptions:
     ] = None
     best: Best = False
 
-    def settings(self) -> dict[str, str]:
-        """Return the columns given as KEY=VALUE, as texts."""
-        from warehouse.errors import UsageError
-
-        texts: dict[str, str] = {}
-        for setting in (*(self.pairs or ()), *(self.setting or ())):
-            name, equals, value = setting.partition("=")
-            name = name.strip()
-            if not (name and equals and value.strip()):
-                raise UsageError(f"`{setting}` is not KEY=VALUE", "write seq_len=4096")
-            if name in texts:
-                raise UsageError(f"`{name}` {value} is given twice", "give one value")
-            texts[name] = value
-        return texts
+    @property
+    def given(self) -> list[str]:
+        """The columns that are given as KEY=VALUE."""
+        return [*(self.pairs or ()), *(self.setting or ())]
 
 
 _FILTERS = tuple(field.name for field in fields(OperationFilters))
@@ -193,8 +190,8 @@ def operations(
     elif source.config:
         configurations = configurations_of(chosen, source.config, source.row, known, mends)
     else:
-        values |= source.settings()
-        configurations = given_configuration(chosen, values, known, mends)
+        pairs = [*(f"{name}={value}" for name, value in values.items()), *source.given]
+        configurations = given_configuration(chosen, pairs, known, mends)
     cells = break_down(chosen, configurations, mends, known)
     if into_db:
         with writing(db) as connection:
@@ -209,24 +206,20 @@ def _refuse_mixtures(values: dict[str, Scalar], source: SourceOptions) -> None:
     """Refuse options that contradict one another."""
     from warehouse.errors import UsageError
 
-    config, best, settings = source.config, source.best, source.settings()
-    named = [_option(name) for name in values if config or name not in _FILTERS]
-    named += [f"{name}=" if source.pairs else "--set" for name in settings]
+    config, best = source.config, source.best
+    named = [f"--{n.replace('_', '-')}" for n in values if config or n not in _FILTERS]
+    named += source.given
     if config and best:
         raise UsageError("`--config` and `--best` exclude each other", "use one of them")
     if (config or best) and named:
         other = "--config" if config else "--best"
         hint = "write it into the file" if config else "--best takes options of the problem only"
         raise UsageError(f"`{named[0]}` and `{other}` exclude each other", hint)
-    if source.row and not config:
-        raise UsageError("`--row` needs `--config`", "name the file that has the row")
-    if not (values or settings or config or best):
+    if not config:
+        refuse_given({"--row": source.row}, "needs `--config`", "name the file that has the row")
+    if not (values or source.given or config or best):
         hint = "name --model, --accelerator and --num-gpus, a file with --config, or --best"
         raise UsageError("no configuration is named", hint)
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
 
 
 def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends) -> Columns:

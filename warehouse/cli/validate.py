@@ -56,7 +56,7 @@ def validate(
     --deep names the tables that a damaged file has lost; `warehouse rebuild` makes them again.
     """
     from warehouse.database.connection import open_for_read
-    from warehouse.database.temporary import keep_view
+    from warehouse.database.sql_text import keep_view
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:

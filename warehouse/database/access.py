@@ -28,30 +28,18 @@ SNAPSHOT_SECONDS = FIRST_SECONDS + 3.0
 """Time that it waits where there is no snapshot: that process publishes the first one earlier."""
 
 
-def _say_nothing(_: str) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Access:
-    """How a database is opened.
+    """How a database is opened: times to wait for other processes, and a place for messages.
 
-    Attributes
-    ----------
-    write_seconds
-        Time to wait for a lock of another process, to write.
-    read_seconds
-        Time after which a reader takes a snapshot.
-    snapshot_seconds
-        Time after which a reader that has found no snapshot gives up.
-    say
-        Called with a line for the user: that a lock is waited for, or a snapshot is read.
+    `write_seconds` is for a lock to write. A reader takes a snapshot after `read_seconds`, and
+    gives up after `snapshot_seconds` if there is none. `say` gets lines for the user.
     """
 
     write_seconds: float = 0.0
     read_seconds: float = 0.0
     snapshot_seconds: float = 0.0
-    say: Callable[[str], None] = _say_nothing
+    say: Callable[[str], None] = lambda _: None
 
 
 _USUAL = Access()
@@ -74,7 +62,7 @@ def accessing(access: Access) -> Iterator[None]:
 
 
 def access_for(
-    wait: float | None, *, writes: bool, say: Callable[[str], None] = _say_nothing
+    wait: float | None, *, writes: bool, say: Callable[[str], None] = Access.say
 ) -> Access:
     """Return the access of a command or method that may write, or that only reads.
 

@@ -18,13 +18,11 @@ from estimators.contract import Catalog, MeasuredTables, Record, Refusal, Refuse
 from estimators.names import did_you_mean
 from warehouse.database.cache import cached
 from warehouse.database.reference import (
-    FileStamp,
     columns_of,
     measured_files,
     read_measured,
     read_table,
     reference_files,
-    stamp_of,
 )
 from warehouse.database.sql_text import quoted
 from warehouse.database.stamp import reference_names
@@ -36,12 +34,18 @@ if TYPE_CHECKING:
 
     from estimators.contract import Columns
 
+    _Stamp = tuple[Path, int, int, int]
+    """A file with its time, size and number: equal stamps mean equal content."""
+
 _ALIASES = "_alias"
 """Ending of the tables that list other spellings of a key: alias, key, source."""
 
 _ACCELERATOR = "accelerator"
-_SYSTEM = "system"
+_MODEL, _SYSTEM = "model", "system"
 _BASED_ON = "based_on"
+_NAMED_IN = {_MODEL: (_MODEL,), _SYSTEM: (_SYSTEM, _ACCELERATOR)}
+"""Tables in which the name of a new row may be: a system may be based on a product."""
+
 _REMARKS = ("assumed", "source", "note")
 
 _KEPT_CATALOGS = 4
@@ -70,21 +74,26 @@ def packaged_catalog(directory: Path | None = None) -> Catalog:
     Files that did not change since the last call are not read again. Do not change the catalog.
     """
     return _read_catalog(
-        tuple(map(stamp_of, reference_files(directory))),
-        tuple(map(stamp_of, measured_files(directory))),
+        tuple(map(_stamp_of, reference_files(directory))),
+        tuple(map(_stamp_of, measured_files(directory))),
         is_packaged=directory is None,
     )
 
 
+def _stamp_of(path: Path) -> _Stamp:
+    state = path.stat()
+    return path, state.st_mtime_ns, state.st_size, state.st_ino
+
+
 @lru_cache(maxsize=2)
 def _read_catalog(
-    tables: tuple[FileStamp, ...], measured: tuple[FileStamp, ...], *, is_packaged: bool
+    tables: tuple[_Stamp, ...], measured: tuple[_Stamp, ...], *, is_packaged: bool
 ) -> Catalog:
-    read = partial(_keyed_tables, [stamp.path for stamp in tables])
+    read = partial(_keyed_tables, [path for path, *_ in tables])
     # reading and checking the files takes ten times as long as reading one document
     keyed, aliases = cached("catalog", (), read, _KEPT_CATALOGS) if is_packaged else read()
     loaded = _loaded_once if is_packaged else _loaded
-    load = {stamp.path.stem: partial(loaded, stamp.path) for stamp in measured}
+    load = {path.stem: partial(loaded, path) for path, *_ in measured}
     return Catalog(keyed, aliases, MeasuredTables(load))
 
 
@@ -126,7 +135,7 @@ def extended(
     """
     refusals: list[Refusal] = []
     for section, table, key, given in (
-        ("models", "model", "model", models),
+        ("models", _MODEL, _MODEL, models),
         ("systems", _SYSTEM, _ACCELERATOR, systems),
     ):
         for name, attributes in given.items():
@@ -155,7 +164,7 @@ def extended(
 
 def _completed(catalog: Catalog, section: str, table: str, name: str, own: Record) -> Record:
     """Return all attributes of a new row, with those of the row that it is based on."""
-    for taken in _tables_of(table):
+    for taken in _NAMED_IN[table]:
         other = catalog.aliases.get(taken, {}).get(name)
         if other is not None or name in catalog.tables.get(taken, {}):
             is_there = f"is in the `{taken}` table already"
@@ -177,11 +186,6 @@ def _completed(catalog: Catalog, section: str, table: str, name: str, own: Recor
     return {**inherited, **own, _BASED_ON: base[key]}
 
 
-def _tables_of(table: str) -> tuple[str, ...]:
-    """Return the tables in which a row's name may be: a system may be based on a product."""
-    return (table, _ACCELERATOR) if table == _SYSTEM else (table,)
-
-
 def _base(catalog: Catalog, table: str, name: str) -> Record:
     """Return the row that another one is based on, or refuse a name that no table has.
 
@@ -201,7 +205,7 @@ def _base(catalog: Catalog, table: str, name: str) -> Record:
         return catalog.find(table, name)
     reason = "is neither in the `system` nor in the `accelerator` table"
     near = [*catalog.nearest(_ACCELERATOR, name), *catalog.nearest(table, name)]
-    names = {name for source in _tables_of(table) for name in catalog.tables.get(source, {})}
+    names = {name for source in _NAMED_IN[table] for name in catalog.tables.get(source, {})}
     hint = did_you_mean(list(dict.fromkeys(near))[:3]) or f"known: {', '.join(sorted(names))}"
     raise RefusedError([Refusal(_BASED_ON, name, reason, hint)])
 

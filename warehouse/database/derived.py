@@ -7,7 +7,6 @@ earlier siblings: they are made again when the record of the cell or of a siblin
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,15 @@ from warehouse.database.in_force import (
 )
 from warehouse.database.leading import FITS, MEMORY, LeadingRows, RowCounts
 from warehouse.database.lineage import names_in
-from warehouse.database.sql_text import IN_MAIN, listed, quoted, view_exists
-from warehouse.database.temporary import joins_as_written, registered, replaced
+from warehouse.database.sql_text import (
+    IN_MAIN,
+    joins_as_written,
+    listed,
+    quoted,
+    registered,
+    replaced,
+    view_exists,
+)
 from warehouse.database.views import (
     CONFIGURATION_SOURCE,
     FOUND,
@@ -35,8 +41,9 @@ from warehouse.database.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
     from estimators.contract import Estimator, Relation
@@ -188,7 +195,7 @@ def _take(
     stored = rows_sql(estimator, leading.relation, "leading_rows")
     current = f"{stored} and leading_rows.cell_id in ({listed(cells)})"
     with (
-        _registered(connection, "leading_rows", rows),
+        registered(connection, "leading_rows", _table(rows)),
         replaced(connection, {current_view_name(leading.relation): current}),
         replaced(connection, _only(leading.relation)),
     ):
@@ -216,7 +223,7 @@ def _search(
             for start, end in pairwise([*starts, len(ids)]):
                 leading.add(int(ids[start]), {n: c[start:end] for n, c in columns.items()})
         if rows := leading.columns():
-            with _registered(connection, "leading_rows", rows):
+            with registered(connection, "leading_rows", _table(rows)):
                 connection.execute(
                     f"insert into {_CANDIDATE} by name select layout.* from {_FLOPS} as layout"
                     " semi join leading_rows on layout.cell_id = leading_rows.cell_id"
@@ -232,7 +239,7 @@ def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts
         "num_layouts": [cell.num_layouts for cell in counts.values()],
         "num_fitting_layouts": [cell.num_fitting_layouts for cell in counts.values()],
     }
-    with _registered(connection, "counted_cells", columns):
+    with registered(connection, "counted_cells", _table(columns)):
         connection.execute(
             "update cell set num_layouts = counted_cells.num_layouts,"
             " num_fitting_layouts = counted_cells.num_fitting_layouts"
@@ -240,13 +247,8 @@ def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts
         )
 
 
-@contextmanager
-def _registered(
-    connection: DuckDBPyConnection, name: str, columns: Mapping[str, Any]
-) -> Iterator[None]:
-    """Let SQL read columns under a name; NaN is NULL."""
+def _table(columns: Mapping[str, Any]) -> pa.Table:
+    """Return columns as a table; NaN is NULL."""
     import pyarrow as pa  # readers do not wait for it
 
-    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
-    with registered(connection, name, pa.table(arrays)):
-        yield
+    return pa.table({n: pa.array(values, from_pandas=True) for n, values in columns.items()})

@@ -35,7 +35,7 @@ from warehouse.database.paths import (
 from warehouse.database.sql_text import IN_MAIN, literal
 from warehouse.database.stamp import source_hash
 from warehouse.errors import DatabaseError, space_error
-from warehouse.files import digest_of, partial_path, remove_abandoned
+from warehouse.files import digest_of, partial_path, remove_abandoned, target_of_partial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ def create_missing(path: Path) -> Contents | None:
         file.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(file)
         remove_database(partial)  # of a killed process that had the number of this one
-        contents = _create(partial, file)
+        contents = _create(partial)
         is_first = _put(partial, file)
     except OSError as error:
         other = DatabaseError(f"{file}: cannot be created: {error.strerror}", ANOTHER)
@@ -95,8 +95,8 @@ def _put(new: Path, path: Path) -> bool:
     return False
 
 
-def _create(path: Path, target: Path) -> Contents | None:
-    """Write a database to `path`; without a cache it has no tables yet, and None is returned."""
+def _create(path: Path) -> Contents | None:
+    """Write a database to a partial file; without a cache it has no tables yet: return None."""
     template = _template()
     if template is not None:
         with suppress(OSError):  # another process removed it, or the disk is full
@@ -114,7 +114,7 @@ def _create(path: Path, target: Path) -> Contents | None:
     try:
         duckdb.connect(str(path), config=CONFIG).close()
     except duckdb.Error as error:
-        raise database_error(error, target) from error
+        raise database_error(error, target_of_partial(path)) from error
     return None
 
 

@@ -19,8 +19,7 @@ from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Refusal, RefusedError
 from estimators.names import did_you_mean
 from warehouse.database import resources
-from warehouse.database.sql_text import is_name, quoted
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import is_name, quoted, registered
 from warehouse.errors import InputError
 from warehouse.limits import accept
 
@@ -42,22 +41,6 @@ class ReferenceTable:
     name: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
-
-
-@dataclass(frozen=True)
-class FileStamp:
-    """A file with its time and size: equal stamps mean equal content."""
-
-    path: Path
-    modified_ns: int
-    num_bytes: int
-    inode: int
-
-
-def stamp_of(path: Path) -> FileStamp:
-    """Return the stamp of a file, as it is now."""
-    state = path.stat()
-    return FileStamp(path, state.st_mtime_ns, state.st_size, state.st_ino)
 
 
 def reference_files(directory: Path | None = None) -> list[Path]:

@@ -33,9 +33,8 @@ from warehouse.database.stamp import (
     kept_names,
     path_of,
     read_meta,
-    reference_keys,
+    reference_tables,
     source_hash,
-    table_of,
 )
 from warehouse.database.tables import (
     IS_REPEATED,
@@ -67,12 +66,11 @@ def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None
     stored = read_meta(connection)
     files = {_key_of(path): path for path in (*reference_files(), *measured_files())}
     tables = [table.name for table in all_tables(all_estimators())]
-    refuse_shared_names([META, *tables, *map(table_of, files)])
+    tables += reference_tables(files).values()
+    refuse_shared_names([META, *tables])
     packaged = views.packaged()
     kept = {view.name for view in packaged if view.kept_on}
-    _refuse_objects_of_user(
-        connection, {*tables, *map(table_of, files)}, kept - {*kept_names(stored)}
-    )
+    _refuse_objects_of_user(connection, {META, *tables}, kept - {*kept_names(stored)})
     with transaction(connection):
         _drop_former(connection, stored, keeps_rows=keeps_rows and is_stamped(connection))
         _migrate(connection)
@@ -99,24 +97,25 @@ def _refuse_objects_of_user(
 
     Rows cannot be stored in a view, and rows of a table with such a name would be replaced.
     """
-    query = f"select view_name from duckdb_views() where {IN_MAIN}"
-    stored_views = {name for (name,) in connection.execute(query).fetchall()}
-    if taken := sorted(stored_views & {META, *tables}):
+    if taken := sorted(_names(connection, "view") & tables):
         raise DatabaseError(
             f"{path_of(connection)}: a view has the name of a table of this package: "
             f"{', '.join(taken)}",
             f"rename or drop the view with DuckDB (`drop view {taken[0]}`), give a table that you "
             "renamed its name back, then run `warehouse init`",
         )
-    query = f"select table_name from duckdb_tables() where {IN_MAIN}"
-    stored_tables = {name for (name,) in connection.execute(query).fetchall()}
-    if taken := sorted(stored_tables & new):
+    if taken := sorted(_names(connection, "table") & new):
         raise DatabaseError(
             f"{path_of(connection)}: a table of yours has a name that this version of the package "
             f"takes: {', '.join(taken)}",
             f"rename it with DuckDB (`alter table {taken[0]} rename to my_{taken[0]}`), then run "
             "`warehouse init`",
         )
+
+
+def _names(connection: DuckDBPyConnection, kind: str) -> set[str]:
+    query = f"select {kind}_name from duckdb_{kind}s() where {IN_MAIN}"
+    return {name for (name,) in connection.execute(query).fetchall()}
 
 
 def _drop_former(
@@ -211,8 +210,9 @@ def fill_choices(connection: DuckDBPyConnection, estimator: Estimator) -> None:
 def _load_references(
     connection: DuckDBPyConnection, stored: dict[str, str], files: Mapping[str, Path]
 ) -> None:
-    for key in set(reference_keys(stored)) - files.keys():
-        connection.execute(f"drop table if exists {quoted(table_of(key))}")
+    for key, table in reference_tables(stored).items():
+        if key not in files:
+            connection.execute(f"drop table if exists {quoted(table)}")
     for path in files.values():
         name = path.stem
         if path.suffix == MEASURED:

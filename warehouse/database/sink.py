@@ -17,8 +17,7 @@ from warehouse.database import derived
 from warehouse.database.leading import LeadingRows
 from warehouse.database.record_batches import given, record_batches, schema_of
 from warehouse.database.recording import settle
-from warehouse.database.sql_text import quoted
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import quoted, registered
 
 if TYPE_CHECKING:
     import pyarrow as pa

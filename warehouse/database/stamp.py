@@ -137,9 +137,10 @@ def path_of(connection: DuckDBPyConnection) -> str:
     return str(path)
 
 
-def reference_keys(meta: Iterable[str]) -> list[str]:
-    """Return the keys that name reference tables, in order."""
-    return sorted(key for key in meta if key.startswith(REFERENCE))
+def reference_tables(meta: Iterable[str]) -> dict[str, str]:
+    """Return the keys that name reference tables, in order, each with its table."""
+    keys = sorted(key for key in meta if key.startswith(REFERENCE))
+    return {key: key.removeprefix(REFERENCE).removesuffix(MEASURED) for key in keys}
 
 
 def kept_names(meta: Mapping[str, str]) -> Sequence[str]:
@@ -147,12 +148,7 @@ def kept_names(meta: Mapping[str, str]) -> Sequence[str]:
     return meta[KEPT_NAMES].split() if KEPT_NAMES in meta else _FORMER
 
 
-def table_of(key: str) -> str:
-    """Return the reference table that a key names."""
-    return key.removeprefix(REFERENCE).removesuffix(MEASURED)
-
-
 def reference_names(connection: DuckDBPyConnection, *, measured: bool = False) -> list[str]:
     """Return the names of the stored reference tables, or of the measured tables among them."""
-    keys = reference_keys(read_meta(connection))
-    return [table_of(key) for key in keys if key.endswith(MEASURED) or not measured]
+    tables = reference_tables(read_meta(connection))
+    return [name for key, name in tables.items() if key.endswith(MEASURED) or not measured]

@@ -19,8 +19,8 @@ from estimators.inputs import records
 from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import ROW, published_intervals, published_steps
 from warehouse.database.sink import arrow_table, transaction
+from warehouse.database.sql_text import registered
 from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
-from warehouse.database.temporary import registered
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.sweep.record import evaluated_study, store_evaluated

@@ -12,7 +12,7 @@ from warehouse.database.facts import MEASUREMENT
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record
 from warehouse.database.sink import arrow_table, transaction
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import registered
 from warehouse.errors import InputError
 from warehouse.sweep.record import (
     MEASURE,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.cost import RUNS
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.sql_text import double, listed
-from warehouse.database.temporary import keep_view, replaced
+from warehouse.database.sql_text import double, keep_view, listed, replaced
 from warehouse.database.views import LEADING_ROW
 from warehouse.plan.queries import KIND, best_layouts, is_candidate
 from warehouse.show.units import STEP_PARTS

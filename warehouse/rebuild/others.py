@@ -17,7 +17,7 @@ from estimators.registry import all_estimators
 from warehouse.database.facts import STUDY
 from warehouse.database.recording import PARTS
 from warehouse.database.sql_text import literal, quoted
-from warehouse.database.stamp import META, kept_names, reference_keys, table_of
+from warehouse.database.stamp import META, kept_names, reference_tables
 from warehouse.database.tables import IS_REPEATED, all_tables
 from warehouse.show.formats import count
 
@@ -114,7 +114,7 @@ def _names_of_package(connection: DuckDBPyConnection, former: str, new: str) -> 
     return {
         META,
         *(table.name for table in all_tables(all_estimators())),
-        *map(table_of, reference_keys(meta)),
+        *reference_tables(meta).values(),
         *meta.get("view_names", "").split(),
         *meta.get("function_names", "").split(),
         *kept_names(meta),

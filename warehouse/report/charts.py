@@ -56,26 +56,19 @@ def _spec(chart: ChartType, theme: Theme) -> dict[str, Any]:
 
 def parts_chart(answer: PlanAnswer, theme: Theme) -> ChartType:
     """Return the seconds of each part of a step, as bars."""
-    step = float(answer.best["step_seconds"])
-    frame = pl.DataFrame(
-        [
-            {
-                "part": name,
-                "seconds": seconds,
-                "label": f"{with_digits(seconds, 3)} s ({seconds / step:.1%})",
-            }
-            for name, seconds in parts_of(answer)
-        ]
-    )
-    order = frame["part"].to_list()
-    x = alt.X("seconds:Q", scale=alt.Scale(domain=[0, 2 * parts_of(answer)[0][1]])).axis(
-        title="Seconds of a step", tickCount=5
-    )
-    y = alt.Y("part:N", sort=order, title=None).axis(_labels())
-    bars = alt.Chart(frame).mark_bar(color=theme.blue).encode(x=x, y=y)
-    texts = alt.Chart(frame).mark_text(align="left", dx=5, color=theme.ink)
-    texts = texts.encode(x=x, y=y, text="label:N")
-    return _wide(alt.layer(bars, texts), ROW * len(order))
+    step, parts = float(answer.best["step_seconds"]), parts_of(answer)
+    rows = [
+        {
+            "part": name,
+            "seconds": seconds,
+            "label": f"{with_digits(seconds, 3)} s ({seconds / step:.1%})",
+        }
+        for name, seconds in parts
+    ]
+    x = alt.X("seconds:Q", scale=alt.Scale(domain=[0, 2 * parts[0][1]]))
+    bars = _bars(rows, "part", x.axis(title="Seconds of a step", tickCount=5))
+    texts = bars.mark_text(align="left", dx=5, color=theme.ink).encode(text="label:N")
+    return _wide(alt.layer(bars.mark_bar(color=theme.blue), texts), ROW * len(parts))
 
 
 def constants_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
@@ -87,27 +80,19 @@ def constants_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
     changes = explanation.changes[:MOST] if explanation else []
     if not changes:
         return None
-    order = [change.constant.name.replace("_", " ") for change in changes]
-    frame = pl.DataFrame(
-        [
-            {"constant": name, "end": end, "change": value}
-            for name, change in zip(order, changes, strict=True)
-            for end, value in (("lowest value", change.lowest), ("highest value", change.highest))
-        ]
-    )
-    colours = alt.Scale(domain=["lowest value", "highest value"], range=[theme.blue, ORANGE])
-    bars = (
-        alt.Chart(frame)
-        .mark_bar(height=15)
-        .encode(
-            x=alt.X("change:Q").axis(change_axis("Change of the run's time", tickCount=5)),
-            y=alt.Y("constant:N", sort=order, title=None).axis(_labels()),
-            color=alt.Color("end:N", scale=colours, title=None).legend(orient="top"),
-            tooltip=["constant", "end", alt.Tooltip("change:Q", format="+.2%")],
-        )
+    rows = [
+        {"constant": change.constant.name.replace("_", " "), "end": end, "change": value}
+        for change in changes
+        for end, value in (("lowest value", change.lowest), ("highest value", change.highest))
+    ]
+    x = alt.X("change:Q").axis(change_axis("Change of the run's time", tickCount=5))
+    bars = _bars(rows, "constant", x).encode(
+        color=_two_colours("end", "lowest value", "highest value", theme),
+        tooltip=["constant", "end", alt.Tooltip("change:Q", format="+.2%")],
     )
     zero = alt.Chart(pl.DataFrame({"zero": [0.0]})).mark_rule(color=theme.ink, strokeWidth=1.4)
-    return _wide(alt.layer(bars, zero.encode(x="zero:Q")), ROW * len(order))
+    layers = alt.layer(bars.mark_bar(height=15), zero.encode(x="zero:Q"))
+    return _wide(layers, ROW * len(changes))
 
 
 def counts_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
@@ -129,19 +114,9 @@ def counts_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
     )
     y = alt.Y("days:Q", title="Days of the run", scale=alt.Scale(zero=True))
     line = alt.Chart(frame).mark_line(color=theme.faint).encode(x=x, y=y)
-    points = (
-        alt.Chart(frame)
-        .mark_point(filled=True, size=90, opacity=1)
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color(
-                "kind:N",
-                scale=alt.Scale(domain=["this plan", "other counts"], range=[ORANGE, theme.blue]),
-                title=None,
-            ).legend(orient="top"),
-            tooltip=["num_gpus", alt.Tooltip("days:Q", format=",.1f")],
-        )
+    points = line.mark_point(filled=True, size=90, opacity=1).encode(
+        color=_two_colours("kind", "other counts", "this plan", theme),
+        tooltip=["num_gpus", alt.Tooltip("days:Q", format=",.1f")],
     )
     return _wide(alt.layer(line, points), 260)
 
@@ -159,21 +134,13 @@ def errors_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
     ]
     if not rows:
         return None
-    frame = pl.DataFrame(rows).sort("error", "group")
-    y = alt.Y("group:N", sort=frame["group"].to_list(), title=None).axis(_labels())
+    rows.sort(key=lambda row: (row["error"], row["group"]))
     x = alt.X("error:Q", title="Mean error of the time").axis(format="~%", tickCount=5)
-    ways = alt.Scale(domain=["too fast", "too slow"], range=[theme.blue, ORANGE])
-    bars = (
-        alt.Chart(frame)
-        .mark_bar()
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color("way:N", scale=ways, title=None).legend(orient="top"),
-            tooltip=["group", "way", alt.Tooltip("error:Q", format=".1%")],
-        )
+    bars = _bars(rows, "group", x).encode(
+        color=_two_colours("way", "too fast", "too slow", theme),
+        tooltip=["group", "way", alt.Tooltip("error:Q", format=".1%")],
     )
-    return _wide(bars, ROW * frame.height)
+    return _wide(bars.mark_bar(), ROW * len(rows))
 
 
 def _group(line: Mapping[str, Any]) -> str:
@@ -186,9 +153,18 @@ def _group(line: Mapping[str, Any]) -> str:
     return f"{words}, others" if group.startswith("other") else words
 
 
-def _labels() -> alt.Axis:
-    """Return the axis of names, short enough to fit on a phone."""
-    return alt.Axis(labelFontSize=12, labelLimit=LABEL_WIDTH)
+def _bars(rows: list[dict[str, Any]], name: str, x: alt.X) -> alt.Chart:
+    """Return a chart with a line for each name of the rows; names are short on a phone."""
+    order = list(dict.fromkeys(row[name] for row in rows))
+    labels = alt.Axis(labelFontSize=12, labelLimit=LABEL_WIDTH)
+    y = alt.Y(f"{name}:N", sort=order, title=None).axis(labels)
+    bars: alt.Chart = alt.Chart(pl.DataFrame(rows)).mark_bar().encode(x=x, y=y)
+    return bars
+
+
+def _two_colours(column: str, blue: str, orange: str, theme: Theme) -> alt.Color:
+    scale = alt.Scale(domain=[blue, orange], range=[theme.blue, ORANGE])
+    return alt.Color(f"{column}:N", scale=scale, title=None).legend(orient="top")
 
 
 def _wide(chart: ChartType, height: int) -> ChartType:

@@ -22,7 +22,7 @@ from warehouse.database.facts import STUDY
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record
 from warehouse.database.sink import delete_cells, store_cells, transaction
-from warehouse.database.temporary import registered
+from warehouse.database.sql_text import registered
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.studies.definitions import Definitions
