@@ -206,7 +206,6 @@ def test_a_folder_has_no_more_lines_than_its_limit(folder: str, files: str) -> N
     assert lines <= limit, f"{folder}/ has {lines:,} lines: delete some, or raise LINES and say why"
 
 
-
 def test_a_class_of_the_warehouse_has_a_name_of_its_own() -> None:
     places: dict[str, list[str]] = {}
     for module, path in files().items():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared import Command
 from warehouse.cli.main import run
 
 DATAFLOW = (
@@ -237,3 +238,13 @@ def test_the_first_argument_still_names_the_estimator_and_says_so(
     assert (old.out, old.err) == (new.out, f"{new.err}deprecated: use --estimator\n")
     assert run([*PIPELINE.split()[:3], "roofline", "model=gpt3"]) == 2
     assert "the estimator is given twice: roofline, pipeline" in capsys.readouterr().err
+
+
+def test_the_report_has_no_columns_to_choose(warehouse: Command) -> None:
+    asked = ("show", "--estimator", "pipeline", "chip=A100_40GB", "num_layers=120")
+    code, out, err = warehouse(*asked, "hidden_size=12288", "--columns", "value,column")
+    assert (code, out) == (2, "")
+    assert "`--columns` value, column: the report has no such column" in err
+    assert "hint: --format csv shows the names" in err
+    code, out, err = warehouse(*asked, "hidden_size=12288", "--columns", "value", "--format", "csv")
+    assert (code, out.splitlines()[0]) == (0, "value"), err

@@ -19,6 +19,7 @@ from warehouse.cli.options import (
     refuse_given,
 )
 from warehouse.cli.output import Output, OutputOfAnyColumns
+from warehouse.errors import UsageError
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
 from warehouse.show.units import STEP_PARTS, in_words
@@ -87,6 +88,11 @@ def show(
         refuse_given({"--relation": relation}, "and `--table` exclude each other", hint)
         _put_table(chosen, table, pairs, mends, known, output)
         return
+    if output.chosen and output.form is Format.TABLE:
+        raise UsageError(
+            f"`--columns` {', '.join(output.chosen)}: the report has no such column",
+            "--format csv shows the names of all columns",
+        )
     grain = find_relation(chosen, relation)
     given = read_pairs(chosen, grain, pairs)
     if profile is not None:

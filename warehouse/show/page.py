@@ -66,6 +66,6 @@ class Page:
 
 def table_of(records: Sequence[Line]) -> tuple[tuple[str, ...], list[list[Any]]]:
     """Return the columns of records, and their rows; a record may lack columns."""
-    names = [list(record) for record in records]
-    columns = max(names, key=len, default=[])
-    return tuple(columns), [[record.get(name) for name in columns] for record in records]
+    longest = max(records, key=len, default={})
+    columns = tuple(dict.fromkeys([*longest, *(name for record in records for name in record)]))
+    return columns, [[record.get(name) for name in columns] for record in records]
