@@ -174,7 +174,6 @@ OTHER_TYPES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHER_TYPES)
 @pytest.mark.parametrize(
     ("reader", "column"),
     [
@@ -186,13 +185,33 @@ OTHER_TYPES: dict[str, tuple[Any, str]] = {
         *(("calibrate --kernels", name) for name in ("accelerator", "layout", "seconds")),
     ],
 )
+def test_a_column_of_lists_is_refused_by_name_and_type(
+    refuse: Refuse, tmp_path: Path, reader: str, column: str
+) -> None:
+    refuse_type(refuse, tmp_path, reader, column, "list")
+
+
+@pytest.mark.parametrize("kind", ["struct", "binary"])
+@pytest.mark.parametrize(
+    ("reader", "column"),
+    [
+        *((reader, "num_gpus") for reader in READERS[:3]),
+        *(("measure", name) for name in ("step_seconds", "note", "profile")),
+        *(("calibrate --kernels", name) for name in ("accelerator", "seconds")),
+    ],
+)
 def test_a_column_of_another_type_is_refused_by_name_and_type(
     refuse: Refuse, tmp_path: Path, reader: str, column: str, kind: str
 ) -> None:
+    refuse_type(refuse, tmp_path, reader, column, kind)
+
+
+def refuse_type(refuse: Refuse, place: Path, reader: str, column: str, kind: str) -> None:
+    """Check that a command refuses a file in which a column has values of another type."""
     value, name = OTHER_TYPES[kind]
     header, row = lines_for(reader)
     frame = pl.DataFrame([dict(zip(header.split(","), row.split(","), strict=True))])
-    file = tmp_path / "rows.parquet"
+    file = place / "rows.parquet"
     frame.with_columns(pl.Series(column, [value])).write_parquet(file)
     err = refuse(reader, file)
     assert err.startswith(

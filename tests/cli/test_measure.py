@@ -203,6 +203,7 @@ def test_the_report_says_how_far_the_estimates_are(ours: tuple[Path, str, str]) 
     assert "time error %" in out
 
 
+@pytest.mark.long
 def test_a_run_that_does_not_fit_by_its_estimate_is_named(
     warehouse: Command, measure: Measure, runs: Callable[..., Path]
 ) -> None:

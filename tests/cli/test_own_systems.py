@@ -125,6 +125,7 @@ def test_the_newest_study_says_what_a_name_means(
     assert times[1] < times[0]
 
 
+@pytest.mark.long
 def test_a_system_assumes_what_the_product_does_that_it_is_based_on(
     warehouse: Command, empty_warehouse: Path, tmp_path: Path
 ) -> None:

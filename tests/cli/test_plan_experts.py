@@ -74,6 +74,7 @@ def test_one_degree_is_compared_with_none(
     assert "degree of expert parallelism" not in warehouse(*asked)[1]
 
 
+@pytest.mark.long
 def test_every_degree_leaves_the_headroom(warehouse: Command, database: Path) -> None:
     code, out, err = warehouse("plan", *MIXTURE, "--json", "--headroom-gb", 79, "--db", database)
     assert code == 0, err

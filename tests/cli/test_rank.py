@@ -164,6 +164,7 @@ def test_an_empty_database_exits_3_and_says_what_to_sweep(
     assert "warehouse sweep gpt3_1T_1d" in err
 
 
+@pytest.mark.long
 def test_points_of_a_hardware_sweep_are_distinguished_in_order(
     warehouse: Command, database: Path, tiny: Path
 ) -> None:
@@ -411,6 +412,7 @@ def test_a_layout_that_was_asked_for_alone_has_no_rank(warehouse: Command, steps
     assert not [row for row in rows if (row["virtual_pipeline"], row["microbatch_size"]) == (2, 8)]
 
 
+@pytest.mark.long
 def test_where_nothing_was_searched_layouts_are_shown_without_a_rank(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_fewer_than_one_worker_is_refused(warehouse: Command, database: Path, ti
     assert not database.exists()
 
 
+@pytest.mark.long
 def test_a_larger_study_says_what_was_there(warehouse: Command, database: Path, tiny: Path) -> None:
     warehouse("sweep", tiny, "--db", database)
     rows = num_rows(database)

@@ -499,7 +499,7 @@ def test_a_query_is_refused_as_by_the_command(
     assert frame.height == 1
 
 
-@pytest.mark.parametrize("name", ["MODEL", " model", "Model"])
+@pytest.mark.parametrize("name", ["MODEL", " model"])
 def test_a_view_has_the_names_of_the_command(reader: Warehouse, name: str) -> None:
     assert call("schema", name, "--db", reader.path)[0] == 0
     assert reader.view(name, limit=1).equals(reader.view("model", limit=1))

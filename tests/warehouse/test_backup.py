@@ -33,6 +33,7 @@ def noted(database: Path) -> int:
     return int(number)
 
 
+@pytest.mark.long
 def test_the_newest_copies_are_kept(stored: Path, tmp_path: Path) -> None:
     out = tmp_path / "copy.duckdb"
     for number in range(4):

@@ -233,7 +233,10 @@ def test_only_the_files_used_last_are_kept(cache: Path, tmp_path: Path) -> None:
     assert len(kept) == 5
 
 
-@pytest.mark.parametrize("place", [0, 5000, -1])
+@pytest.mark.parametrize(
+    "place",
+    [0, pytest.param(5000, marks=pytest.mark.long), pytest.param(-1, marks=pytest.mark.long)],
+)
 def test_a_damaged_copy_is_replaced_and_damages_no_database(
     cache: Path, tmp_path: Path, place: int
 ) -> None:
@@ -297,7 +300,7 @@ def test_a_cache_that_cannot_be_written_is_not_used(
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        OSError(errno.EROFS, "Read-only file system"),
+        pytest.param(OSError(errno.EROFS, "Read-only file system"), marks=pytest.mark.long),
         duckdb.IOException("Could not write file: No space left on device"),
     ],
     ids=["full", "read-only", "full while DuckDB writes"],

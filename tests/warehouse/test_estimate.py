@@ -92,6 +92,7 @@ def test_the_cost_follows_from_the_last_long_sweep(
     assert remembered_rate("roofline") is None
 
 
+@pytest.mark.long
 def test_a_trial_stores_some_cells_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

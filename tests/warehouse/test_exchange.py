@@ -147,6 +147,7 @@ def test_a_fact_that_means_something_else_is_refused(folder: Path, new: Path) ->
     assert profiles(new) == {"two": 3}
 
 
+@pytest.mark.long
 def test_an_interrupted_import_is_taken_up_again(folder: Path, new: Path) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -158,6 +159,7 @@ def test_an_interrupted_import_is_taken_up_again(folder: Path, new: Path) -> Non
     assert facts_of(new) == ["one", "small", "two"]
 
 
+@pytest.mark.long
 def test_a_study_that_an_import_began_is_completed(folder: Path, new: Path) -> None:
     import_facts(new, folder)
     with open_for_write(new) as connection:

@@ -124,6 +124,7 @@ def test_collected_shards_are_what_a_sweep_stores(
     assert stored(database) == swept
 
 
+@pytest.mark.long
 def test_a_shard_that_was_killed_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: dict[str, list[tuple[Any, ...]]]
 ) -> None:

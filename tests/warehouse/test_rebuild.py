@@ -220,6 +220,7 @@ def test_the_command_says_what_it_made_again_and_kept(
     assert deep(swept) == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unchecked")
 def test_a_backup_gets_the_facts_that_came_after_it(stored: Path, tmp_path: Path) -> None:
     backup = copied(stored, tmp_path / "backup.duckdb", with_facts=False)
@@ -235,14 +236,9 @@ OF_EACH_AGE = sorted({*sorted(OLD)[::3], WITH_LEADING_ROWS})
 """Some of the databases that test_old_schemas opens."""
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name == WITH_LEADING_ROWS else [pytest.mark.long])
-        for name in OF_EACH_AGE
-    ],
-)
+@pytest.mark.parametrize("name", OF_EACH_AGE)
 def test_a_database_of_an_older_version_is_made_again(name: str, tmp_path: Path) -> None:
     path = tmp_path / "old.duckdb"
     columns, before = made(name, path)
@@ -524,7 +520,7 @@ def test_without_the_file_a_damaged_folder_gives_what_can_be_read(stored: Path) 
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("place", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_file_makes_a_damaged_folder_again(stored: Path, place: int) -> None:
     edit_lines(folder_of(stored), flip(place))
     report = rebuild(stored)

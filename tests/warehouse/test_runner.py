@@ -373,6 +373,7 @@ def test_dropping_an_unknown_name_is_refused(database: Path, tmp_path: Path) -> 
         drop_study(database, "other")
 
 
+@pytest.mark.long
 def test_a_study_that_asks_otherwise_takes_the_place_of_its_name(
     database: Path, tmp_path: Path
 ) -> None:

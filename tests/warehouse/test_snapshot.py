@@ -147,6 +147,7 @@ def test_readers_see_the_committed_groups_of_a_running_sweep(
     assert Warehouse(database).sql(QUERY).rows() == [(2, 2)]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("at_once")
 def test_a_snapshot_is_the_last_checkpoint_even_in_the_middle_of_a_transaction(made: Path) -> None:
     """Each transaction writes and frees blocks; every snapshot has whole transactions."""

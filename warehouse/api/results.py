@@ -25,22 +25,27 @@ _TYPES: Mapping[str, type[pl.DataType]] = {
 }
 """Kind of a column -> its type in a frame."""
 
+_FLOATS = (
+    *("seconds", "best_seconds", "difference_seconds"),
+    *("lowest", "highest", "at_lowest", "at_highest"),
+)
+"""Columns of parts and constants that the data dictionary does not have."""
 
-Types = Mapping[str, type[pl.DataType]]
-"""Column -> its type in a frame."""
 
+def frame_of_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], **types: type[pl.DataType]
+) -> pl.DataFrame:
+    """Return rows as a frame, with the given types or those of the data dictionary.
 
-def frame_of_rows(columns: Sequence[str] | Types, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
-    """Return rows as a frame.
-
-    A column that has a type neither here nor in the data dictionary has that of its values.
+    A column that neither has takes the type of its values.
     """
     known = {name: meaning_of(name) for name in columns}
-    types = {name: _TYPES[one.kind] for name, one in known.items() if one is not None}
+    overrides = {name: _TYPES[column.kind] for name, column in known.items() if column is not None}
+    overrides |= {name: pl.Float64 for name in _FLOATS if name in columns}
     frame = pl.DataFrame(
         [tuple(row) for row in rows],
         schema=list(columns),
-        schema_overrides=columns if isinstance(columns, Mapping) else types,
+        schema_overrides=overrides | types,
         orient="row",
         infer_schema_length=None,
     )
@@ -48,41 +53,18 @@ def frame_of_rows(columns: Sequence[str] | Types, rows: Iterable[Sequence[Any]])
 
 
 def frame_of_records(
-    records: Iterable[Mapping[str, Any]], columns: Types | None = None
+    records: Iterable[Mapping[str, Any]], **types: type[pl.DataType]
 ) -> pl.DataFrame:
-    """Return records as a frame, by default with the columns of all; a missing value is null."""
+    """Return records as a frame with the columns of all; a missing value is null."""
     listed = list(records)
-    names = columns or list(dict.fromkeys(name for record in listed for name in record))
-    return frame_of_rows(names, ([record.get(name) for name in names] for record in listed))
+    names = list(dict.fromkeys(name for record in listed for name in record))
+    return frame_of_rows(
+        names, ([record.get(name) for name in names] for record in listed), **types
+    )
 
 
 Interval = tuple[float, float]
 """Low and high end."""
-
-_PARTS: Types = {
-    "part": pl.String,
-    **dict.fromkeys(("seconds", "best_seconds", "difference_seconds"), pl.Float64),
-}
-_CHANGES: Types = {
-    **dict.fromkeys(("changed", "old", "new"), pl.String),
-    **dict.fromkeys(("step_seconds", "memory_bytes"), pl.Float64),
-}
-_RULES: Types = dict.fromkeys(("rule", "column", "value", "reason", "hint"), pl.String)
-_FORMULAS: Types = {
-    "part": pl.String,
-    **dict.fromkeys(("seconds", "step_fraction"), pl.Float64),
-    **dict.fromkeys(("formula", "source"), pl.String),
-}
-_CONSTANTS: Types = {
-    "name": pl.String,
-    **dict.fromkeys(("value", "lowest", "highest", "elasticity"), pl.Float64),
-    **dict.fromkeys(("at_lowest", "at_highest"), pl.Float64),
-    "cause": pl.String,
-    "other_share": pl.Float64,
-    "is_assumed": pl.Boolean,
-    "source": pl.String,
-}
-"""Columns are the attributes of `warehouse.ask.explain.Sensitivity`."""
 
 
 @dataclass(frozen=True)
@@ -198,19 +180,19 @@ def layout_diagnosis(query: LayoutQuery, diagnosis: Diagnosis) -> LayoutDiagnosi
         inputs=dict(inputs),
         best=best,
         parts=frame_of_rows(
-            _PARTS,
+            ("part", "seconds", "best_seconds", "difference_seconds"),
             [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in diagnosis.parts],
         ),
-        memory=frame_of_rows({"part": pl.String, "memory_bytes": pl.Float64}, diagnosis.memory),
+        memory=frame_of_rows(("part", "memory_bytes"), diagnosis.memory),
         changes=frame_of_rows(
-            _CHANGES,
+            ("changed", "old", "new", "step_seconds", "memory_bytes"),
             [
                 (to.changed, str(to.old), str(to.new), to.step_seconds, to.memory_bytes)
                 for to in diagnosis.neighbours
             ],
         ),
         rules=frame_of_rows(
-            _RULES,
+            ("rule", "column", "value", "reason", "hint"),
             [
                 (rule.rule, rule.column, str(rule.value), rule.reason, rule.hint)
                 for rule in diagnosis.broken
@@ -256,12 +238,12 @@ def step_explanation(explanation: Explanation) -> StepExplanation:
         inputs={**shown.problem, **shown.layout},
         results=dict(shown.results),
         parts=frame_of_rows(
-            _FORMULAS,
+            ("part", "seconds", "step_fraction", "formula", "source"),
             [
                 (p.name, p.seconds, p.share, p.formula.text, p.formula.source)
                 for p in explanation.parts
             ],
         ),
-        constants=frame_of_records(map(vars, explanation.sensitivities), _CONSTANTS),
+        constants=frame_of_records(map(vars, explanation.sensitivities), value=pl.Float64),
         differing_columns=explanation.differing,
     )

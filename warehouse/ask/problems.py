@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from warehouse.ask.names import Filters
-    from warehouse.database.summaries import Summary
 
 
 class StudyFilter(NamedTuple):
@@ -75,7 +74,8 @@ def select_problems(
     errors: list[WarehouseError] = []
     for summary in estimators:
         try:
-            answering = _answering(summary, variant)
+            mends = mends_of_options(summary, variant, None)
+            answering = {"estimator": summary.name, "variant": variant_name(mends, summary.mends)}
             problems = _passing(stored, {**answering, **stored_filters}, study)
         except (InputError, UsageError) as error:
             errors.append(error)
@@ -84,11 +84,6 @@ def select_problems(
     if estimator is None:
         _passing(stored, stored_filters, study)
     raise min(errors, key=lambda error: isinstance(error, UsageError))
-
-
-def _answering(estimator: Summary, variant: str | None) -> dict[str, str]:
-    mends = mends_of_options(estimator, variant, None)
-    return {"estimator": estimator.name, "variant": variant_name(mends, estimator.mends)}
 
 
 def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int]:

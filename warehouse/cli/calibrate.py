@@ -138,10 +138,10 @@ def calibrate(
     have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,
     num_gpus and message_bytes, both with seconds.
     """
-    from warehouse.errors import UsageError, require_capability
+    from warehouse.errors import require_capability
 
-    if replace and name is None:
-        raise UsageError("`--replace` needs --name", "name the profile to replace")
+    if name is None:
+        refuse_given({"--replace": replace}, "needs --name", "name the profile to replace")
     refuse_choice(output)
     _refuse_mixed(reference, fitting, timed)
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)

@@ -14,16 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Listing:
-    """One command.
+    """One command, and its function, which has its name; a word of Python ends in _ there.
 
-    Attributes
-    ----------
-    name
-        Its name, also that of its function; one that is a word of Python ends in _ there.
-    example
-        Command lines that run as they are after `warehouse quickstart`.
-    module
-        Module of `warehouse.cli` that has the function; empty: the one of the same name.
+    `example` has command lines that run after `warehouse quickstart`. `module` of `warehouse.cli`
+    has the function; empty: the module of the same name.
     """
 
     name: str

@@ -183,4 +183,4 @@ def fetched(
 def records(table: Table) -> list[dict[str, Any]]:
     """Return the rows of a table as JSON-able objects."""
     columns, rows = table
-    return [dict(zip(columns, map(json_value, row), strict=True)) for row in rows]
+    return [dict(zip(columns, json_value(row), strict=True)) for row in rows]

@@ -56,20 +56,15 @@ def explore(
     open_for_read(db).close()
     notebook = examples_directory() / NOTEBOOK
     if edit:
-        notebook = _copy_of(notebook)
+        copy = Path(NOTEBOOK).resolve()
+        if copy.exists():
+            say(f"{copy}: is there already, and stays as it is")
+        else:
+            shutil.copyfile(notebook, copy)
+            say(f"{copy}: a copy of the notebook")
+        notebook = copy
     options = [*(["--headless"] if headless else []), *(["--port", str(port)] if port else [])]
     command = [sys.executable, "-m", "marimo", "edit" if edit else "run", str(notebook), *options]
     code = subprocess.call([*command, "--", "--db", str(db.resolve())])
     if code:
         raise typer.Exit(code)
-
-
-def _copy_of(notebook: Path) -> Path:
-    """Return the copy of the notebook in the working directory, made where there is none."""
-    copy = Path(NOTEBOOK).resolve()
-    if copy.exists():
-        say(f"{copy}: is there already, and stays as it is")
-    else:
-        shutil.copyfile(notebook, copy)
-        say(f"{copy}: a copy of the notebook")
-    return copy

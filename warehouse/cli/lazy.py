@@ -34,13 +34,13 @@ class Program(TyperGroup):
 class LazyCommand(TyperCommand):
     """A command that is imported when it runs; before, only its name and summary are known."""
 
-    def __init__(self, entry: Listing) -> None:
-        super().__init__(entry.name, rich_markup_mode=None)
-        self._entry = entry
+    def __init__(self, listing: Listing) -> None:
+        super().__init__(listing.name, rich_markup_mode=None)
+        self._listing = listing
 
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the summary, which the list of commands shows."""
-        self.help = self._entry.summary()
+        self.help = self._listing.summary()
         return super().get_short_help_str(limit)
 
     def make_context(
@@ -53,15 +53,13 @@ class LazyCommand(TyperCommand):
         """Import the command and return it with its options."""
         from warehouse.cli.groups import expanded
 
-        lines = self._entry.example.replace("\n", "\n  ")
+        lines = self._listing.example.replace("\n", "\n  ")
         alone = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
-        function = expanded(self._entry.function())
-        register = alone.command(
-            self._entry.name, cls=_PlainCommand, epilog=f"\b\nExample:\n  {lines}"
-        )
-        register(function)
+        function = expanded(self._listing.function())
+        epilog = f"\b\nExample:\n  {lines}"
+        alone.command(self._listing.name, cls=_PlainCommand, epilog=epilog)(function)
         command = typer.main.get_command(alone)
         assert isinstance(command, _PlainCommand)
         command.annotations = function.__annotations__

@@ -10,7 +10,14 @@ import typer
 
 from estimators import registry
 from warehouse.cli.common import put_for_people, say
-from warehouse.cli.options import DEFAULT_DATABASE, Best, Database, IntoDatabase, Mending
+from warehouse.cli.options import (
+    DEFAULT_DATABASE,
+    Best,
+    Database,
+    IntoDatabase,
+    Mending,
+    refuse_given,
+)
 from warehouse.cli.output import Output
 from warehouse.options import (
     CatalogFile,
@@ -208,8 +215,8 @@ def _refuse_mixtures(values: dict[str, Scalar], source: SourceOptions) -> None:
         other = "--config" if config else "--best"
         hint = "write it into the file" if config else "--best takes options of the problem only"
         raise UsageError(f"`{named[0]}` and `{other}` exclude each other", hint)
-    if source.row and not config:
-        raise UsageError("`--row` needs `--config`", "name the file that has the row")
+    if not config:
+        refuse_given({"--row": source.row}, "needs `--config`", "name the file that has the row")
     if not (values or source.given or config or best):
         hint = "name --model, --accelerator and --num-gpus, a file with --config, or --best"
         raise UsageError("no configuration is named", hint)

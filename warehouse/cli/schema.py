@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from estimators.columns import Column
     from warehouse.database.describe import Description, Thing, Use
 
+    Record = dict[str, Any]
+
 _GAP = "  "
 _LEAST = 40
 """Width below which the last column of a list is not wrapped."""
@@ -67,14 +69,19 @@ def schema(
         output.opened(),
     ):
         described = Description(connection)
+        rows = described.rows if is_stored else {}
         things = _listed(described, name)
         if things is None:
-            _put_found(described, name or "", db, output.form, is_stored=is_stored)
-            return
-        rows = described.rows if is_stored else {}
-        records = _records(things, rows)
-        document = {"database": str(db) if is_stored else None, "things": records}
-        _put(_list_lines(things, rows), document, records, output.form)
+            lines, answer, records = _found(described, name or "", rows, db)
+        else:
+            records = [_record(thing, rows) for thing in things]
+            lines, answer = _list_lines(things, rows), {"things": records}
+        if output.form is Format.TABLE:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+        elif output.is_json:
+            put_document({"database": str(db) if is_stored else None, **answer})
+        else:
+            put(list(records[0]), [[list(record.values()) for record in records]], output.form)
 
 
 def _listed(described: Description, name: str | None) -> list[Thing] | None:
@@ -91,35 +98,18 @@ def _listed(described: Description, name: str | None) -> list[Thing] | None:
     ]
 
 
-def _put_found(
-    described: Description, name: str, db: Path, form: Format, *, is_stored: bool
-) -> None:
-    """Print the entry and the column called `name`."""
+def _found(
+    described: Description, name: str, rows: Mapping[str, int], db: Path
+) -> tuple[list[str], Record, list[Record]]:
+    """Return the entry and the column called `name`: as lines, as a document and as rows."""
     thing, column, uses = described.find(name)
-    thing_record = _thing_record(described, thing, stored=is_stored) if thing else None
+    thing_record = _thing_record(described, thing, rows) if thing else None
     column_record = _column_record(name, column, uses) if uses else None
-    lines = []
-    if thing:
-        option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
-        lines += _thing_lines(described, thing, option, stored=is_stored)
+    lines = _thing_lines(described, thing, rows, db) if thing else []
     if uses:
         lines += [*([""] if thing else []), *_column_lines(uses, column)]
     records = thing_record["columns"] if thing_record else (column_record or {})["uses"]
-    database = str(db) if is_stored else None
-    document = {"database": database, "thing": thing_record, "column": column_record}
-    _put(lines, document, records, form)
-
-
-def _put(
-    lines: Sequence[str], document: object, records: Sequence[dict[str, Any]], form: Format
-) -> None:
-    """Print the answer: lines on a terminal, one JSON object, or rows in other formats."""
-    if form is Format.TABLE:
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
-    elif form is Format.JSON:
-        put_document(document)
-    else:
-        put(list(records[0]), [[list(record.values()) for record in records]], form)
+    return lines, {"thing": thing_record, "column": column_record}, records
 
 
 @contextmanager
@@ -156,9 +146,12 @@ def _list_lines(things: Sequence[Thing], rows: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _thing_lines(described: Description, thing: Thing, option: str, *, stored: bool) -> list[str]:
+def _thing_lines(
+    described: Description, thing: Thing, rows: Mapping[str, int], db: Path
+) -> list[str]:
     from warehouse.database.meanings import argument_meaning
 
+    option = "" if db == settings.database() else f" --db {shlex.quote(str(db))}"
     lines = [
         *_lines([(f"{_called(thing)}: {thing.kind}, {thing.role}",)], indent=0),
         *_lines([(_line(thing),)]),
@@ -182,9 +175,8 @@ def _thing_lines(described: Description, thing: Thing, option: str, *, stored: b
         ]
         lines += ["", "columns", *_lines(cells)]
     under, reads = described.tables_under(thing.name), described.reads.get(thing.name, ())
-    has_rows = stored and thing.name in described.rows
     found = [
-        ("rows stored", f"{described.rows[thing.name]:,}" if has_rows else ""),
+        ("rows stored", f"{rows[thing.name]:,}" if thing.name in rows else ""),
         ("key", ", ".join(thing.key)),
         ("made from", thing.source),
         ("reads", ", ".join(reads)),
@@ -225,7 +217,7 @@ def _column_lines(uses: Sequence[Use], column: Column | None) -> list[str]:
 def _called(thing: Thing) -> str:
     if "macro" not in thing.kind:
         return thing.name
-    return f"{thing.name}({', '.join(each.name for each in thing.arguments)})"
+    return f"{thing.name}({', '.join(argument.name for argument in thing.arguments)})"
 
 
 def _in_short(thing: Thing) -> str:
@@ -233,9 +225,9 @@ def _in_short(thing: Thing) -> str:
     called = _called(thing)
     if len(called) <= _SIGNATURE:
         return called
-    needed = [each.name for each in thing.arguments if each.default is None]
-    kept = f"{thing.name}({', '.join([*needed, '...'])})"
-    return kept if len(kept) <= _SIGNATURE else f"{thing.name}(...)"
+    needed = [argument.name for argument in thing.arguments if argument.default is None]
+    shorter = f"{thing.name}({', '.join([*needed, '...'])})"
+    return shorter if len(shorter) <= _SIGNATURE else f"{thing.name}(...)"
 
 
 def _line(thing: Thing, *, is_short: bool = False) -> str:
@@ -283,33 +275,30 @@ def _lines(
 # ---- for programs ----
 
 
-def _records(things: Sequence[Thing], rows: dict[str, int]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": thing.name,
-            "kind": thing.kind,
-            "role": thing.role,
-            "layer": thing.layer,
-            "what": thing.what,
-            "grain": thing.grain or None,
-            "key": ", ".join(thing.key) or None,
-            "rows": rows.get(thing.name),
-        }
-        for thing in things
-    ]
+def _record(thing: Thing, rows: Mapping[str, int]) -> Record:
+    return {
+        "name": thing.name,
+        "kind": thing.kind,
+        "role": thing.role,
+        "layer": thing.layer,
+        "what": thing.what,
+        "grain": thing.grain or None,
+        "key": ", ".join(thing.key) or None,
+        "rows": rows.get(thing.name),
+    }
 
 
-def _thing_record(described: Description, thing: Thing, *, stored: bool) -> dict[str, Any]:
+def _thing_record(described: Description, thing: Thing, rows: Mapping[str, int]) -> Record:
     from warehouse.database.meanings import argument_meaning
 
-    (record,) = _records([thing], described.rows if stored else {})
     return {
-        **record,
+        **_record(thing, rows),
         "notes": thing.notes or None,
         "arguments": [
-            {**each._asdict(), "meaning": argument_meaning(each.name)} for each in thing.arguments
+            {**argument._asdict(), "meaning": argument_meaning(argument.name)}
+            for argument in thing.arguments
         ],
-        "columns": [each._asdict() for each in described.columns(thing.name)],
+        "columns": [column._asdict() for column in described.columns(thing.name)],
         "made_from": thing.source,
         "reads": described.reads.get(thing.name, ()),
         "read_by": described.readers.get(thing.name, ()),
@@ -318,18 +307,13 @@ def _thing_record(described: Description, thing: Thing, *, stored: bool) -> dict
     }
 
 
-def _column_record(name: str, column: Column | None, uses: Sequence[Use]) -> dict[str, Any]:
+def _column_record(name: str, column: Column | None, uses: Sequence[Use]) -> Record:
     meaning = {} if column is None else asdict(column)
     return {
         "name": name.strip().lower(),
         **{key: meaning.get(key) for key in ("meaning", "unit", "source", "choices")},
         "uses": [
-            {
-                "name": use.thing.name,
-                "role": use.thing.role,
-                "layer": use.thing.layer,
-                "type": use.type,
-            }
+            {key: getattr(use.thing, key) for key in ("name", "role", "layer")} | {"type": use.type}
             for use in uses
         ],
     }

@@ -16,9 +16,9 @@ from warehouse.cli.options import (
     Relation,
     UsualEstimator,
     chosen_estimator,
+    refuse_given,
 )
 from warehouse.cli.output import Output, OutputOfAnyColumns
-from warehouse.errors import UsageError
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
 from warehouse.show.units import STEP_PARTS, in_words
@@ -83,11 +83,8 @@ def show(
     known = defined.added_to(packaged_catalog())
     known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
     if table is not None:
-        if relation is not None:
-            raise UsageError(
-                "`--relation` and `--table` exclude each other",
-                "leave --relation out: the table decides it",
-            )
+        hint = "leave --relation out: the table decides it"
+        refuse_given({"--relation": relation}, "and `--table` exclude each other", hint)
         _put_table(chosen, table, pairs, mends, known, output)
         return
     grain = find_relation(chosen, relation)

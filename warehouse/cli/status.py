@@ -21,10 +21,10 @@ from warehouse.show.formats import count
 from warehouse.show.page import Section
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.cli.common import Table
+    from warehouse.show.values import Row
 
 _SUPERSEDED = "superseded_rows"
 """Rows that a newer version of their estimator replaced: views do not show them."""
@@ -113,27 +113,32 @@ def _put_stored(db: Path, output: Output) -> None:
         "studies": records(studies),
         "relations": records(relations),
     }
-    if not output.is_json:
-        running = "" if is_written else ", no sweep is running"
-        facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
-        say(f"{db}: {size / 1e6:,.1f} MB{running}{facts}")
-    if left and not output.is_json:
-        say(
-            f"{db}: a command that was killed left {', '.join(path.name for path in left)}"
-            f" ({sum(left.values()) / 1e6:,.1f} MB); the next command that writes removes it"
-        )
     with output.opened():
         if output.is_json:
             put_document(document)
-        else:
-            sections = [
-                Section("", *table, () if _has_superseded(table) else (_SUPERSEDED,), lines=lines)
-                for table, lines in ((studies, ()), (relations, ("",)))
-            ]
-            put_sections(sections, output.form)
+            return
+        running = "" if is_written else ", no sweep is running"
+        facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
+        say(f"{db}: {size / 1e6:,.1f} MB{running}{facts}")
+        if left:
+            say(
+                f"{db}: a command that was killed left {', '.join(path.name for path in left)}"
+                f" ({sum(left.values()) / 1e6:,.1f} MB); the next command that writes removes it"
+            )
+        sections = [
+            Section("", columns, rows, _unused(columns, rows), lines=lines)
+            for (columns, rows), lines in ((studies, ()), (relations, ("",)))
+        ]
+        put_sections(sections, output.form)
 
 
-def _put_study(db: Path, asked: str, output: Output) -> None:
+def _unused(columns: Sequence[str], rows: Sequence[Row]) -> Collection[str]:
+    """Return the column of superseded rows if there are none."""
+    index = columns.index(_SUPERSEDED)
+    return () if any(row[index] for row in rows) else (_SUPERSEDED,)
+
+
+def _put_study(db: Path, name: str, output: Output) -> None:
     """Print one stored study: a line for each figure, or a JSON object in base units."""
     import json
 
@@ -143,25 +148,22 @@ def _put_study(db: Path, asked: str, output: Output) -> None:
     from warehouse.studies.stored import stored_study
 
     with open_for_read(db) as connection:
-        name = stored_study(connection, asked)
-        found = rows_as_dicts(connection, _ONE, [name])[0]
-    definition = json.loads(found["definition"])
-    spaces = definition.get("spaces", [])
+        stored = rows_as_dicts(connection, _ONE, [stored_study(connection, name)])
+    study = dict(stored[0])
+    definition = json.loads(study.pop("definition"))
     with output.opened():
         if output.is_json:
-            put_document(json_value({**found, "definition": definition}))
+            put_document(json_value({**study, "definition": definition}))
             return
-        rows = [
-            (
-                column.replace("_", " "),
-                ", ".join(map(str, value)) if isinstance(value, list) else in_words("", value),
-            )
-            for column, value in found.items()
-            if column not in ("definition", *_TIMES)
-        ]
-        times = {n.replace("_", " "): found[n] for n in _TIMES if found[n] is not None}
-        rows += [(words, f"{time:%Y-%m-%d %H:%M} UTC") for words, time in times.items()]
-        rows += [(column, values) for space in spaces[:1] for column, values in _values_of(space)]
+        times = {column: study.pop(column) for column in _TIMES}
+        figures = {
+            column: ", ".join(map(str, value)) if isinstance(value, list) else in_words("", value)
+            for column, value in study.items()
+        }
+        figures |= {c: f"{time:%Y-%m-%d %H:%M} UTC" for c, time in times.items() if time}
+        rows = [(column.replace("_", " "), words) for column, words in figures.items()]
+        spaces = definition.get("spaces", [])
+        rows += [(column, words) for space in spaces[:1] for column, words in _values_of(space)]
         if len(spaces) > 1:
             rows.append(("further spaces", f"{len(spaces) - 1:,}"))
         put(("of the study", "value"), [rows], output.form)
@@ -175,12 +177,6 @@ def _values_of(space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
         words = [in_words(column, v) if isinstance(v, float) else str(v) for v in values[:_SHOWN]]
         more = f" ... ({len(values)} values)" if len(values) > _SHOWN else ""
         yield column, ", ".join(words) + more
-
-
-def _has_superseded(table: Table) -> bool:
-    columns, rows = table
-    place = columns.index(_SUPERSEDED)
-    return any(row[place] for row in rows)
 
 
 def _put_progress(db: Path, progress: dict[str, Any], output: Output) -> None:

@@ -148,11 +148,11 @@ def _collect(
 
 def readers_of(reads: Reads) -> dict[str, tuple[str, ...]]:
     """Return for each name the views and macros that read it."""
-    readers = defaultdict[str, list[str]](list)
+    readers = defaultdict[str, tuple[str, ...]](tuple)
     for reader in sorted(reads):
         for name in reads[reader]:
-            readers[name].append(reader)
-    return {name: tuple(names) for name, names in readers.items()}
+            readers[name] += (reader,)
+    return dict(readers)
 
 
 def all_sources(reads: Reads, name: str) -> tuple[str, ...]:

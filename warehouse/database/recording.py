@@ -293,20 +293,14 @@ def _study(connection: DuckDBPyConnection, folder: Path, number: int, name: str)
         [(relation, _)] = evaluated
         content["relation"] = relation
         path = inputs_path(folder, number)
-        query = _inputs(connection, estimator, relation, name)
-        with named_errors(path):
-            try:
-                connection.execute(
-                    f"copy ({query}) to {literal(str(path))} (format parquet, compression zstd)"
-                )
-            except duckdb.IOException as error:
-                raise OSError(str(error).partition("\n")[0]) from error
-        digest = flushed_digest(path)
+        digest = _write_inputs(connection, estimator, relation, name, path)
     return new_entry(number, STUDY, name, content, digest)
 
 
-def _inputs(connection: DuckDBPyConnection, estimator: Estimator, relation: str, study: str) -> str:
-    """Return a query of the configurations of an evaluated file: problems, choices and layouts."""
+def _write_inputs(
+    connection: DuckDBPyConnection, estimator: Estimator, relation: str, study: str, path: Path
+) -> str:
+    """Write the configurations of an evaluated file: problems, choices and layouts."""
     table, keys = next((r.table, r.keys) for r in estimator.relations if r.name == relation)
     wanted = {
         "problem": ("problem_id", *estimator.problem_columns),
@@ -317,11 +311,18 @@ def _inputs(connection: DuckDBPyConnection, estimator: Estimator, relation: str,
     for source, columns in wanted.items():
         present = set(connection.sql(f"from {quoted(source)}").columns)
         names += [f"{quoted(source)}.{quoted(name)}" for name in columns if name in present]
-    return (
+    query = (
         f"select {', '.join(names)} from study_cell inner join cell using (cell_id)"
         f" inner join problem using (problem_id) inner join {quoted(table)} using (cell_id)"
         f" where study = {literal(study)} order by all"
     )
+    options = "format parquet, compression zstd"
+    with named_errors(path):
+        try:
+            connection.execute(f"copy ({query}) to {literal(str(path))} ({options})")
+        except duckdb.IOException as error:
+            raise OSError(str(error).partition("\n")[0]) from error
+    return flushed_digest(path)
 
 
 def _records(

@@ -93,15 +93,11 @@ def read_columns(
         refusals += refused
     for name in block.columns:
         if name not in inputs and _is_text(block.schema[name]):
-            # a column that is not read may have texts of several lines
-            refusals += _control_characters(block[name].cast(pl.String))
+            texts = block[name].cast(pl.String)
+            if texts.str.contains(CONTROL).any():
+                # a column that is not read may have texts of several lines
+                refusals += control_characters(name, texts.to_list(), LINE_MARKS)
     return columns, refusals
-
-
-def _control_characters(texts: pl.Series) -> list[Refusal]:
-    if not texts.str.contains(CONTROL).any():
-        return []
-    return control_characters(texts.name, texts.to_list(), LINE_MARKS)
 
 
 def _normalised(block: pl.DataFrame, inputs: Sequence[str], relation: Relation) -> pl.DataFrame:

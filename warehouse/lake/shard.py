@@ -32,16 +32,14 @@ if TYPE_CHECKING:
 
 def prepare_lake(folder: Path, study: Study) -> Lake:
     """Make a folder a lake and record the study in it, unless that is done already."""
-    refuse_profiles(study)
-    lake = Lake(folder)
-    lake.refuse_long_name(study)
+    lake = _lake_for(folder, study)
     lake.prepare()
     lake.add_study(study)
     return lake
 
 
-def refuse_profiles(study: Study) -> None:
-    """Refuse a study that takes a stored profile: shards share no database."""
+def _lake_for(folder: Path, study: Study) -> Lake:
+    """Return the lake of a folder, which need not be one yet; refuse what no lake takes."""
     profiles = {str(name) for space in study.spaces for name in space.get(COLUMN, ())} - {DEFAULT}
     if profiles:
         raise InputError(
@@ -49,6 +47,9 @@ def refuse_profiles(study: Study) -> None:
             " do not share",
             "sweep into the database, without --lake",
         )
+    lake = Lake(folder)
+    lake.refuse_long_name(study)
+    return lake
 
 
 def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
@@ -56,9 +57,7 @@ def estimate_shard(folder: Path, study: Study, shard: Shard) -> Estimate:
 
     If only a sample of the cells is counted, every shard and every finished cell counts as average.
     """
-    refuse_profiles(study)
-    lake = Lake(folder)
-    lake.refuse_long_name(study)
+    lake = _lake_for(folder, study)
     whole = estimate(study, folder / "lake.json", force=True)  # a shard reads no database
     if whole.is_sampled:
         cells, rows = whole.size.cells // shard.of, whole.size.rows // shard.of

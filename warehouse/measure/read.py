@@ -292,7 +292,9 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
     for at in np.flatnonzero(is_tiny | is_huge):
         number, row = _plain(memory[at]), int(rows[at])
         if is_tiny[at]:
-            reason, hint = f"is less than {LEAST_BYTES / 1e6:g} MB", _in_bytes(number)
+            reason = f"is less than {LEAST_BYTES / 1e6:g} MB"
+            unit, power = ("GB", 9) if number < 1000 else ("MB", 6)
+            hint = f"give it in bytes: {number:,} {unit} are {number}e{power}"
         else:
             reason = f"is more than the {capacity[at] / 1e9:,.0f} GB that a GPU has"
             hint = (
@@ -305,11 +307,6 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
 
 def _plain(number: float) -> int | float:
     return int(number) if float(number).is_integer() else float(number)  # not infinity
-
-
-def _in_bytes(number: float) -> str:
-    unit, power = ("GB", 9) if number < 1000 else ("MB", 6)
-    return f"give it in bytes: {number:,} {unit} are {number}e{power}"
 
 
 def _places(source: Path | pl.DataFrame, height: int) -> list[str]:
@@ -333,6 +330,7 @@ def _records(
     stored = {name: columns[name] for name in MEASUREMENT_TABLE.columns if name in columns}
     problems = _problem_ids(resolved)
     kinds = _kinds(frame)
+    memory = [None if np.isnan(size) else size for size in measured[MEMORY].tolist()]
     texts = {
         name: frame[name].cast(pl.String).to_list() if name in frame.columns else None
         for name in _TEXTS
@@ -344,8 +342,8 @@ def _records(
             "problem_id": problems[row],
             "profiled_problem_id": None,
             "measured_step_seconds": float(measured[SECONDS][row]),
-            "measured_memory_bytes": _or_none(measured[MEMORY][row]),
-            KIND: kinds[row] or ("unknown" if measured[MEMORY][row] > 0 else None),
+            "measured_memory_bytes": memory[row],
+            KIND: kinds[row] or ("unknown" if memory[row] else None),
             **{name: values[row] if values else None for name, values in texts.items()},
         }
         for row, record in enumerate(records(stored))
@@ -355,7 +353,3 @@ def _records(
 def _problem_ids(resolved: Resolved) -> list[int]:
     columns, names = resolved.columns, resolved.estimator.problem_columns
     return [Problem(values).id for values in records({name: columns[name] for name in names})]
-
-
-def _or_none(value: Any) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -21,6 +21,7 @@ from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.profiles import DEFAULT
+from warehouse.plan.queries import of_estimator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +127,7 @@ select
 from published_accuracy
 where
     grouped_by = 'program' and num_rows > 0 and not is_own_run
-    and {_of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
+    and {of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
 order by reference, published_group"""
 
 
@@ -154,7 +155,7 @@ with compared as (
         coalesce(profile, {literal(DEFAULT)}) as constants
     from measurement_comparison
     where
-        {_of_estimator(run)}
+        {of_estimator(run)}
         and coalesce(profile, {literal(DEFAULT)}) in ({literal(DEFAULT)}, {literal(profile)})
 )
 
@@ -191,9 +192,5 @@ def memory_errors(run: TrainingRun) -> str:
     return f"""\
 select * exclude (estimator, variant)
 from memory_error
-where {_of_estimator(run)}
+where {of_estimator(run)}
 order by reference"""
-
-
-def _of_estimator(run: TrainingRun) -> str:
-    return f"estimator = {literal(run.estimator.name)} and variant = {literal(run.variant)}"

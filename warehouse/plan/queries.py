@@ -196,7 +196,7 @@ select
     price_note
 from {_macro("training_cost_for", run, problem, given)}
 cross join best{prices}
-where {_of_estimator(run)}
+where {of_estimator(run)}
 qualify year is null or year = max(year) over (partition by basis)
 order by basis = 'owned', {rate}"""
 
@@ -242,7 +242,7 @@ from (
     from {_macro("training_energy_for", run, problem, given)} as energy
     cross join best{grids}
     where
-        {_of_estimator(run)}
+        {of_estimator(run)}
         and is_default
 )
 cross join best
@@ -319,10 +319,11 @@ def is_candidate(run: TrainingRun, problems: Iterable[int], indent: str = "") ->
         else f"{name} = {value_literal(value)}"
         for name, value in run.request.held.items()
     ]
-    return joined.join([f"problem_id in ({listed})", _of_estimator(run, joined), *held])
+    return joined.join([f"problem_id in ({listed})", of_estimator(run, joined), *held])
 
 
-def _of_estimator(run: TrainingRun, joined: str = " and ") -> str:
+def of_estimator(run: TrainingRun, joined: str = " and ") -> str:
+    """Return the condition of rows of the plan's estimator and variant."""
     return f"estimator = {literal(run.estimator.name)}{joined}variant = {literal(run.variant)}"
 
 

@@ -111,10 +111,11 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
         half = asked // 2
         smaller = half if is_sold(half, server) else next_sold(half, server)[0]
         return sorted({smaller or 1, asked, 2 * asked})
-    by_memory, by_days = least_gpus_by_memory(run), least_gpus_by_days(run)
-    by_power = math.inf
-    if request.limits.max_mw is not None and watts_per_gpu:
-        by_power = request.limits.max_mw * 1e6 / watts_per_gpu
+    limits, by_memory, by_days, by_power = request.limits, least_gpus_by_memory(run), 1.0, math.inf
+    if limits.days is not None:  # at the peak rate
+        by_days = run.least_seconds_of_one_gpu / (limits.days * 86400)
+    if limits.max_mw is not None and watts_per_gpu:
+        by_power = limits.max_mw * 1e6 / watts_per_gpu
     least, largest = max(by_memory, by_days), min(request.max_gpus, by_power)
     if math.ceil(least) > largest:
         raise _no_counts(run, by_memory, by_days, by_power)
@@ -133,12 +134,6 @@ def least_gpus_by_memory(run: TrainingRun) -> float:
     room = float(values["hbm_bytes"] or 0) - float(values["framework_bytes"] or 0)
     room -= run.request.headroom_bytes
     return state / room if room > 0 else math.inf
-
-
-def least_gpus_by_days(run: TrainingRun) -> float:
-    """Return the GPUs that end the run in time at their peak rate; 1 without a limit on days."""
-    days = run.request.limits.days
-    return run.least_seconds_of_one_gpu / (days * 86400) if days is not None else 1.0
 
 
 # ---- what to sweep ----

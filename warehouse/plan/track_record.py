@@ -18,8 +18,8 @@ import numpy as np
 
 from estimators.accelerators import product_behind, product_of
 from warehouse.database.cache import cached
-from warehouse.database.sql_text import literal
 from warehouse.plan.errors import state_of_measured
+from warehouse.plan.queries import of_estimator
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
@@ -208,8 +208,7 @@ def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
 
         if is_evaluated:
             return evaluated_steps(run)
-        query = _STORED.format(literal(run.estimator.name), literal(run.variant))
-        errors = ask(query) if state["num_cells"] > 0 else []
+        errors = ask(stored_steps(run)) if state["num_cells"] > 0 else []
         return with_kinds(errors) if errors else []
 
     if not is_evaluated:
@@ -218,7 +217,9 @@ def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
     return steps
 
 
-_STORED = """\
+def stored_steps(run: TrainingRun) -> str:
+    """Return the query of those published steps that are stored, with their errors."""
+    return f"""\
 select
     reference,
     published_row,
@@ -226,8 +227,7 @@ select
     is_inside_interval
 from published_comparison
 where
-    estimator = {} and variant = {}
+    {of_estimator(run)}
     and time_relative_error is not null
     and not is_own_run
 order by reference, published_row"""
-"""Query of those published steps that are stored, with their errors."""

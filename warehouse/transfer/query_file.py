@@ -67,17 +67,10 @@ def export_query(
 ) -> int:
     """Write the rows of `query` to `out`, whole or not at all; return their number.
 
-    Parameters
-    ----------
-    query
-        The name of a table or view, or one SELECT, which runs in the sandbox of `warehouse sql`.
-    out
-        The file. Its ending names the format; an existing one is replaced.
-    ids_as_text
-        Write ids and whole numbers beyond 2^53 as texts in JSON.
-    warn
-        Called with the columns that are written in another type, and those with texts that a
-        spreadsheet takes for formulas.
+    The query is the name of a table or view, or one SELECT, which runs in the sandbox of
+    `warehouse sql`. The ending of `out` names the format; an existing file is replaced. `warn` gets
+    the columns that are written in another type, and those with texts that a spreadsheet takes for
+    formulas.
     """
     form = format_of(out, ids_as_text=ids_as_text)
     check_target(out)
