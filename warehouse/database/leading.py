@@ -81,12 +81,16 @@ class LeadingRows:
 
     def columns(self) -> dict[str, Array]:
         """Return the columns of the leading rows of all cells; empty: there is none."""
-        cells = []
-        for pieces in filter(None, self._pieces.values()):
-            columns = _stacked(pieces)
-            rows = np.arange(len(columns["step_seconds"]))
-            cells.append(_leading_among(columns, rows))
+        cells = [_joined(pieces) for pieces in self._pieces.values() if pieces]
         return _stacked(cells) if cells else {}
+
+
+def _joined(pieces: list[dict[str, Array]]) -> dict[str, Array]:
+    """Return the leading rows of a cell, from those of its pieces."""
+    if len(pieces) == 1:
+        return pieces[0]
+    columns = _stacked(pieces)
+    return _leading_among(columns, np.arange(len(columns["step_seconds"])))
 
 
 def _stacked(parts: list[dict[str, Array]]) -> dict[str, Array]:
