@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 
 from docs.build import accuracy, calibration, gallery, references, report_picture
 from docs.build.console import filled, printed, with_sessions, write_files
-from warehouse.database.paths import CONFIG
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -98,7 +97,6 @@ JOBS: Mapping[tuple[str, ...], Job] = {
 def run_in_folder(job: Job) -> str | None:
     """Run a job in a new folder, with no database named."""
     os.environ.pop("WAREHOUSE_DB", None)
-    CONFIG["enable_progress_bar"] = False  # DuckDB takes a process of the pool for a notebook
     with TemporaryDirectory() as folder:
         return job(Path(folder))
 
