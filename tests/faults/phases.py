@@ -13,12 +13,10 @@ from tests.faults.processes import said, value_of
 from tests.faults.state import State, facts_in_force, state_of, state_of_folder
 from warehouse.database import resources, snapshot
 from warehouse.database.connection import open_as_it_is
-from warehouse.database.sink import store_batches
 from warehouse.database.sql_text import literal
 from warehouse.lake import collect as collecting
 from warehouse.lake import shard as sharding
 from warehouse.sweep import record, runner
-from warehouse.sweep.progress import ProgressFile
 
 BLOCKS_AT, BLOCK_BYTES = 3 * 4096, 262_144
 """Where the blocks of a DuckDB file begin, and their size."""
@@ -159,15 +157,11 @@ def replace(owner: object, name: str, value: object) -> None:
 
 def acknowledging(acknowledge: Acknowledge) -> None:
     """Report each group that is stored, in this process."""
-    count = ProgressFile.add_cells
+    store = runner.Missing.store
 
-    def add_cells(self: Any, cells: int) -> None:
-        acknowledge(cells)
-        count(self, cells)
-
-    def stored(*arguments: Any) -> None:
-        store_batches(*arguments)
-        acknowledge(len(arguments[3]))
+    def stored(self: Any, relation: Any, group: Any, *rest: Any) -> None:
+        store(self, relation, group, *rest)
+        acknowledge(len(group))
 
     write = sharding._write_cell
 
@@ -176,8 +170,7 @@ def acknowledging(acknowledge: Acknowledge) -> None:
         acknowledge(1)
         return rows
 
-    replace(ProgressFile, "add_cells", add_cells)
-    replace(collecting, "store_batches", stored)
+    replace(runner.Missing, "store", stored)
     replace(sharding, "_write_cell", written)
 
 
