@@ -208,6 +208,17 @@ def test_every_row_of_a_generated_page_has_the_cells_of_its_header() -> None:
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 
 
+@pytest.mark.parametrize("page", ["architecture.md", "extending.md"])
+def test_a_module_that_a_page_names_exists(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    named = set(re.findall(r"(?<![\w/<>])((?:\w+/)+\w+\.py)\b", text))
+    assert named
+    missing = {
+        name for name in named if not any((at / name).exists() for at in (ROOT, ROOT / "warehouse"))
+    }
+    assert missing == set()
+
+
 def test_every_generated_page_is_made_by_one_job() -> None:
     made = [name for names in JOBS for name in names]
     assert len(made) == len(set(made))

@@ -112,7 +112,7 @@ def printed(command: str, place: Path, database: Path | None = None) -> str:
 
 @contextmanager
 def environment(database: Path | None) -> Iterator[None]:
-    """Name a database in the environment, or none, whatever the caller's shell names.
+    """Name a database in the environment, or none; the caller's shell does not matter.
 
     Programs that are installed beside Python, such as `duckdb`, are found.
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -43,9 +45,9 @@ def test_every_column_of_an_answer_can_be_chosen(
     names: set[str] = set()
     write = common._write
 
-    def noted(columns: list[str], *arguments: object) -> None:
+    def noted(columns: Sequence[str], *arguments: Any) -> None:
         names.update(columns)
-        write(columns, *arguments)  # type: ignore[arg-type]
+        write(columns, *arguments)
 
     monkeypatch.setattr(common, "_write", noted)
     for form in ("table", "csv"):

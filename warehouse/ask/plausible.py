@@ -37,7 +37,7 @@ def questioned_attributes(
 ) -> Iterator[str]:
     """Yield a line for each attribute that was given and is far from all known accelerators.
 
-    `values` are those of the problem in base units, `given` names the columns that the user gave.
+    `values` has the problem in base units, `given` the names of the columns that the user gave.
     The attributes that a user's own system states count too.
     """
     accelerator = values.get("accelerator")

@@ -291,7 +291,7 @@ def _of_sums(logs: Array, kinds: Sequence[TimedKind], is_fitted: Array) -> Array
     """Return the logarithms of the factors of parts that add up.
 
     Rows with a part that has too few of them are left out, if others remain. Such a part keeps its
-    constant: where that is a ratio, its factor is that of its base.
+    constant; a constant that is a ratio takes the factor of its base.
     """
     is_used = np.isfinite(logs)
     shares = _shares(kinds)

@@ -125,8 +125,8 @@ def terminal(
 ) -> Terminal | None:
     """Return the terminal to which a table is fitted; None if nothing is cut.
 
-    `headings` are those of a table for people, whose columns `HEADLINES` orders. `rows` has the
-    values before they are written as people read them.
+    A table for people has `headings`, and `HEADLINES` orders its columns. `rows` has the values
+    in base units.
     """
     from warehouse.show.tables import Terminal
 

@@ -1,6 +1,6 @@
 """Options of commands alone: the database, the figures and what a command does with them.
 
-The options of questions are those of `warehouse.options`. A command takes a group of options as one
+`warehouse.options` declares the options of questions. A command takes a group of options as one
 parameter, of which `groups.expanded` gives typer the fields::
 
     def rank(*, problem: RankFilters, top: Top = None, output: Output) -> None: ...

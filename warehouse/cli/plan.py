@@ -137,7 +137,7 @@ def report(
 ) -> None:
     """Write a plan as one page that opens offline.
 
-    The options are those of `warehouse plan`. The page has the answer and its uncertainty, the
+    It takes the options of `warehouse plan`. The page has the answer and its uncertainty, the
     limits of the run and the constants that matter most, near-optimal layouts, the accuracy on
     published runs, assumptions, sources, and the command and queries that made it. It needs no
     network. Needs the extra `plots`.
