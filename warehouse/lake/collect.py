@@ -119,7 +119,7 @@ def _collect_study(
 ) -> Collected:
     """Store the finished cells of a study, and remove its cells from `unasked`."""
     study, size = of_study.study, of_study.size()
-    begin_study(connection, study, size.cells, size.rows)
+    begin_study(connection, study, size.cells, size.rows, of_study.known)
     missing = Missing(connection, of_study)
     cells = rows = rows_lacking = 0
     lacking: set[int] = set()

@@ -78,6 +78,11 @@ class StudyCells:
         """Whether only a sample of the cells is counted."""
         return self.sample_share is not None
 
+    @property
+    def known(self) -> list[int]:
+        """Ids of all cells if they are a list; none if most are still to be made."""
+        return [] if self.is_sampled else [cell.id for cell, _ in self.counted]
+
     def check(self, on_checked: OnChecked = lambda _done, _all: None) -> None:
         """Refuse what is wrong with any combination, before the first cell."""
         if not self.is_sampled:

@@ -52,17 +52,22 @@ def is_recorded(
 
 
 def begin_study(
-    connection: duckdb.DuckDBPyConnection, study: Study, num_cells: int, num_rows: int
+    connection: duckdb.DuckDBPyConnection,
+    study: Study,
+    num_cells: int,
+    num_rows: int,
+    cells: Sequence[int],
 ) -> bool:
-    """Record a study without its cells, in place of another definition of its name.
+    """Record a study with the ids of its known cells, in place of another of its name.
 
-    `add_cells` adds the cells, and `end_study` sets their exact numbers. The record of the same
+    `add_cells` adds other cells, and `end_study` sets their exact numbers. The record of the same
     definition stays as it is; return whether there was none. Cells that only the former definition
     needs stay stored until a study is dropped.
     """
     definition = json.dumps(study.definition, sort_keys=True)
     query = "select definition from study where study = ?"
     if connection.execute(query, [study.name]).fetchall() == [(definition,)]:
+        add_cells(connection, study.name, cells)
         return False
     with transaction(connection):
         connection.execute(
@@ -74,6 +79,7 @@ def begin_study(
             ],
         )
         connection.execute("delete from study_cell where study = ?", [study.name])
+        add_cells(connection, study.name, cells)
         if "spaces" in study.definition:
             record(connection, STUDY, study.name)
     return True
@@ -137,12 +143,11 @@ def store_evaluated(
     names = {value for cell, _ in cells for value in cell.problem.values.values()}
     used = study.defined.needed_by(names).as_data()
     study = replace(study, definition={**study.definition, **used})
-    sizes = [(cell, len(next(iter(columns.values())))) for cell, columns in cells]
-    ids, num_rows = IdSet(cell.id for cell, _ in sizes), sum(size for _, size in sizes)
+    ids = [cell.id for cell, _ in cells]
+    num_rows = sum(len(next(iter(columns.values()))) for _, columns in cells)
     with transaction(connection):
-        has_changed = begin_study(connection, study, len(sizes), num_rows)
-        add_cells(connection, study.name, [cell.id for cell, _ in sizes])
-        has_changed |= end_study(connection, study, ids, num_rows)
+        has_changed = begin_study(connection, study, len(ids), num_rows, ids)
+        has_changed |= end_study(connection, study, IdSet(ids), num_rows)
         new = store_cells(connection, registry.get(study.estimator), relation, cells)
         if new or has_changed:
             record(connection, STUDY, study.name)

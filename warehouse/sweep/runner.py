@@ -109,7 +109,7 @@ def run_study(
         bound_memory(connection)
         counted = [cell.id for cell, _ in cells.counted]
         size = cells.size({} if force else stored_among(connection, counted))
-        begin_study(connection, study, size.cells, size.rows)
+        begin_study(connection, study, size.cells, size.rows, cells.known)
         missing = Missing(connection, cells, force=force)
         progress = Progress(
             study.name,
@@ -177,7 +177,8 @@ class Missing:
             new = [cell for cell in some if self.seen.add(cell.id)]
             ids = [cell.id for cell in new]
             stored = {} if self.force else stored_among(self.connection, ids)
-            self._unrecorded += ids
+            if self.cells.is_sampled:  # the study began with those of a list
+                self._unrecorded += ids
             if len(self._unrecorded) > MOST_CELLS:
                 self.record()
             for cell in new:
