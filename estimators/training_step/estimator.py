@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.columns.shape import SHAPE_DETAILS
 from estimators.contract import (
     PUBLISHED,
     Array,
@@ -32,14 +31,12 @@ from estimators.factored import Gathered, take
 from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
-from estimators.kernels.attention import MeasuredAttention
-from estimators.kernels.products import FORMULA, PEAKS, MeasuredProducts
+from estimators.kernels.products import FORMULA, PEAKS
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.timings import TimedKernels
-from estimators.training_step import formats, power, shapes, timings
 from estimators.training_step import inputs as given
-from estimators.training_step.exchange_rules import hides_exchange
+from estimators.training_step import power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.further import with_further_tokens
 from estimators.training_step.kinds import average, kinds_of
@@ -53,9 +50,8 @@ from estimators.training_step.memory.activations import (
 from estimators.training_step.memory.device import library_bytes
 from estimators.training_step.memory.stages import BESIDES, held
 from estimators.training_step.memory.stages import PARTS as MEMORY
-from estimators.training_step.modules import flags_of
+from estimators.training_step.problem import Problem
 from estimators.training_step.products import of_format
-from estimators.training_step.routing import MeasuredLoads
 from estimators.training_step.rules import (
     LAYER_RULES,
     LAYOUT_RULES,
@@ -178,16 +174,14 @@ class TrainingStep(SearchedEstimator):
         """Files of products, of attention and of collectives."""
         return timings.files(self._system)
 
-    def _system(self, accelerator: str, catalog: Catalog) -> dict[str, Any]:
+    def _system(self, accelerator: str, catalog: Catalog) -> Problem:
         """Return the values of a system without a model, with its measured kernels."""
         columns: dict[str, Array] = {name: np.array([1024.0]) for name in given.NEEDED}
         columns["accelerator"] = np.array([accelerator], dtype=object)
         resolved, refusals = self.resolve(RELATION, columns, catalog, PUBLISHED)
         if refusals:
             raise RefusedError(replace(one, row=None) for one in refusals)
-        values = with_derived({name: column[0] for name, column in resolved.items()})
-        values["products"] = MeasuredProducts(catalog, values["kernels"])
-        return values
+        return Problem.of({name: column[0] for name, column in resolved.items()}, catalog)
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones."""
@@ -196,11 +190,11 @@ class TrainingStep(SearchedEstimator):
     def least_flops(self, values: Columns) -> Array:
         """Return the model FLOPs of a step with causal attention."""
         with np.errstate(all="ignore"):
-            return np.asarray(least_flops(with_derived(values)))
+            return np.asarray(least_flops(Problem.of(values)))
 
     def peak_flops_per_second(self, values: Columns) -> Array:
         """Return the peak rate of a GPU in the precision of the products."""
-        return np.asarray(_peak(with_derived(values)))
+        return np.asarray(_peak(Problem.of(values)))
 
     def independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
@@ -210,7 +204,7 @@ class TrainingStep(SearchedEstimator):
         out = {name: np.empty(len(columns["seq_len"])) for name in names}
         self.estimate(relation, columns, columns, mends, out, catalog)
         with np.errstate(all="ignore"):
-            share = shapes.independent_share(with_derived(columns), *(out[name] for name in names))
+            share = shapes.independent_share(Problem.of(columns), *(out[name] for name in names))
         return np.nan_to_num(np.asarray(share, dtype=np.float64))
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
@@ -275,73 +269,17 @@ class TrainingStep(SearchedEstimator):
         is_cell = np.ndim(values["seq_len"]) == 0
 
         def compute() -> Shared:
-            derived = _with_kernels(with_derived(values), catalog)
-            return shared_of(derived, layouts, is_cell=is_cell)
+            return shared_of(Problem.of(values, catalog), layouts, is_cell=is_cell)
 
         with np.errstate(all="ignore"):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
-            values = {**shared.values, CHANGES: values[CHANGES]}
-            found = _figures(shared, values, layouts)
+            problem = shared.problem.with_recompute(values[CHANGES])
+            found = _figures(shared, problem, layouts)
             if not set(wanted).isdisjoint(_FITS):
-                found |= _in_all(found, values)
+                found |= _in_all(found, problem)
             if not set(wanted).isdisjoint({*relation.derived} - {*_FITS}):
-                found |= _derived(found, values, catalog)
+                found |= _derived(found, problem, catalog)
         return found
-
-
-def _with_kernels(values: dict[str, Any], catalog: Catalog) -> dict[str, Any]:
-    """Return derived values with measured kernels."""
-    # table `attention_rate` has rates by the width of queries and keys
-    keys = values["qk_head_size"] + values["qk_rotary_size"]
-    return {
-        **values,
-        "products": MeasuredProducts(catalog, values["kernels"]),
-        "attention_rates": MeasuredAttention(catalog, {**values, "head_size": keys}),
-        "expert_loads": MeasuredLoads(catalog),
-    }
-
-
-def with_derived(values: Values) -> dict[str, Any]:
-    """Return the values with derived ones: numbers in place of texts and NULL."""
-    numbers = {
-        name: _numbers(value)
-        for name, value in values.items()
-        if type(value) in _NUMBERS or np.asarray(value).dtype.kind in "if"
-    }
-    flags = {name: np.asarray(values[name], dtype=bool)[()] for name in FLAGS}
-    dense = values["num_dense_layers"] / _numbers(values["num_layers"])
-    return {
-        **values,
-        **numbers,
-        **flags,
-        "overlaps_expert_comm": hides_exchange(values)[()],
-        "vocab_size": np.nan_to_num(_numbers(values.get("vocab_size"))),
-        "again": flags_of(values.get("recompute_modules")),
-        "fp8_peak": _numbers(values.get("fp8_flops_per_second")),
-        "fp4_peak": _numbers(values.get("fp4_flops_per_second")),
-        "low_format": formats.places(values),
-        "recipe": formats.recipes(values),
-        "sparse_share": np.where(np.greater(values["num_experts"], 1), 1 - dense, 0.0)[()],
-    }
-
-
-_NUMBERS = (float, int)
-"""Types of most values of a cell."""
-
-FLAGS = (
-    *("uses_glu", "ties_embedding"),
-    *(column.name for column in SHAPE_DETAILS if column.kind == "bool"),
-    *("uses_dropout", "fuses_elementwise", "reduces_all_gradients"),
-    *("waits_for_sharded_gradients", "keeps_gathered_weights", "aligns_exchanges"),
-    *("splits_tensor_exchanges", "starts_with_own_shard", "uses_cuda_graphs"),
-    "captures_attention",
-    "regathers_for_recompute",
-    "recomputes_operations",
-    "copies_grouped_queries",
-    "balances_stages",
-    "overlaps_shared_experts",
-)
-"""Values that are flags."""
 
 
 def _numbers(value: Any) -> Any:
@@ -349,7 +287,7 @@ def _numbers(value: Any) -> Any:
     return np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
 
 
-def _figures(shared: Shared, values: Values, layouts: Columns) -> dict[str, Gathered]:
+def _figures(shared: Shared, values: Problem, layouts: Columns) -> dict[str, Gathered]:
     """Return every stored result by name, under the recomputation of `values`."""
     splits, replicas = shared.splits, shared.replicas
     work = _work_of(shared, values)
@@ -386,7 +324,7 @@ class Work(NamedTuple):
     stored: dict[str, Microbatch]
 
 
-def _work_of(shared: Shared, values: Values) -> Work:
+def _work_of(shared: Shared, values: Problem) -> Work:
     """Return the costs of a microbatch; a layer is computed once for all splits that share it."""
     table, to_layer, size = shared.splits.table, shared.splits.to_layer, shared.size
     kinds = kinds_of(values)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
+from estimators.training_step.problem import Problem
 
 
 class Kind(NamedTuple):
@@ -28,15 +28,15 @@ class Kind(NamedTuple):
 
     name: str
     share: Any
-    values: Values
+    values: Problem
 
 
-def kinds_of(values: Values) -> list[Kind]:
+def kinds_of(values: Problem) -> list[Kind]:
     """Return the kinds of layers that occur; in a batch, those that any row has."""
     mixed = values["sparse_share"]
     shares = {"dense": 1.0 - mixed, "mixture": mixed}
     return [
-        Kind(name, share, {**values, "sparse_share": float(name == "mixture")})
+        Kind(name, share, values.with_sparse_share(float(name == "mixture")))
         for name, share in shares.items()
         if np.any(share)
     ]

@@ -16,6 +16,7 @@ from estimators.training_step.pipelines import (
     over_kinds,
     stage_layers,
 )
+from estimators.training_step.problem import Problem
 from estimators.training_step.schedule import Pace, pace_of, work_of
 from estimators.training_step.shares import Added
 from estimators.training_step.spent import Spent
@@ -49,7 +50,7 @@ def paced_by(
     layer: Spent,
     words: Vocabulary,
     added: Added,
-    values: Values,
+    values: Problem,
     layout: Values,
     simple: Any,
 ) -> Paced:
@@ -70,7 +71,7 @@ def paced_by(
 
 
 def _simple_pace(
-    layer: Spent, words: Vocabulary, added: Added, values: Values, layout: Values
+    layer: Spent, words: Vocabulary, added: Added, values: Problem, layout: Values
 ) -> Paced:
     """Return the pace of pipelines whose stages are even, or have their odd layers first."""
     microbatches = microbatches_of(values, layout)
@@ -102,14 +103,14 @@ def _with_placed(
     kinds: Mapping[str, Spent],
     words: Vocabulary,
     added: Added,
-    values: Values,
+    values: Problem,
     layout: Values,
 ) -> Paced:
     """Return the pace of all rows: `simple`, replaced where pipelines are placed one by one."""
     size = len(layout["pipeline_parallel"])
     rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
     if np.ndim(values["seq_len"]):
-        values = {name: take(value, rows) for name, value in values.items()}
+        values = values.take(rows)
     pace, own_added, forward, backward = _placed_pace(
         # their parts do not matter to the pace
         {name: each._replace(parts={}).take(rows) for name, each in kinds.items()},
@@ -145,7 +146,7 @@ def _with_placed(
 
 
 def _placed_pace(
-    kinds: Mapping[str, Spent], words: Vocabulary, added: Added, values: Values, layout: Values
+    kinds: Mapping[str, Spent], words: Vocabulary, added: Added, values: Problem, layout: Values
 ) -> tuple[Pace, Any, Any, Any]:
     """Return the pace, and seconds to add gradients up, of the forward and of the backward pass.
 

@@ -17,6 +17,7 @@ from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import Size, Work, size_of, work_of
 from estimators.training_step.pipelines import Held, held_at, ranks_at
+from estimators.training_step.problem import Problem
 from estimators.training_step.sharding import Replicas
 from estimators.training_step.shares import Added, added_of, fullest, stage_shares
 from estimators.training_step.splits import Splits, splits_of
@@ -34,8 +35,8 @@ class Shared(NamedTuple):
 
     Attributes
     ----------
-    values
-        Values of `estimator.with_derived`; their recomputation is that of one of the cells.
+    problem
+        Its recomputation is that of one of the cells.
     splits
         Tables of the layouts.
     size
@@ -52,7 +53,7 @@ class Shared(NamedTuple):
         Exchange, optimizer and state under each ZeRO stage.
     """
 
-    values: Values
+    problem: Problem
     splits: Splits
     size: Size
     work: dict[str, Work]
@@ -62,7 +63,7 @@ class Shared(NamedTuple):
     replicas: Replicas
 
 
-def shared_of(values: Values, layouts: Columns, *, is_cell: bool) -> Shared:
+def shared_of(values: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
     """Return the figures that cells with these layouts share.
 
     They are computed once for each layer, split and share of the parameters in `splits.Splits`.

@@ -16,6 +16,7 @@ from estimators.contract import Array, Values
 from estimators.training_step import network
 from estimators.training_step.pace import paced_by
 from estimators.training_step.pipelines import microbatches_of, over_kinds
+from estimators.training_step.problem import Problem
 from estimators.training_step.replicas import Window
 from estimators.training_step.shares import Added
 from estimators.training_step.spent import Spent
@@ -35,7 +36,7 @@ def passes(
     layer: Spent,
     words: Vocabulary,
     added: Added,
-    values: Values,
+    values: Problem,
     layout: Values,
     simple: Any,
 ) -> tuple[dict[str, Array], Window]:

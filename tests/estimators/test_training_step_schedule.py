@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.training_step.estimator import RELATION, with_derived
+from estimators.training_step.estimator import RELATION
 from estimators.training_step.pipelines import held_at
+from estimators.training_step.problem import Problem
 from tests.estimators.pipeline_schedule import simulate
 from tests.estimators.training_step_cases import GPT, IDEAL, resolve, steps
 
@@ -133,7 +134,7 @@ def test_memory_in_flight_is_that_of_the_schedule() -> None:
         row, _ = both(p, m, v, 256, 0)
         columns, refusals = resolve([{**IDEAL, **row}])
         assert not refusals
-        values = with_derived({name: column[0] for name, column in columns.items()})
+        values = Problem.of({name: column[0] for name, column in columns.items()})
         layout = {name: columns[name].astype(float) for name in RELATION.keys}
         held = simulate(np.ones(p), np.ones(p), m, v).in_flight[0] / v
         # two layers a chunk

@@ -1,0 +1,75 @@
+"""Columns of the data dictionary as the fields of a frozen dataclass.
+
+A formula takes the structures that it reads. A field has the name of its column and holds a number
+of a cell, or an array with one element a row of a batch: formulas take either and broadcast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from estimators.columns import COLUMNS
+from estimators.factored import take
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from estimators.values import Array, Flag, Real
+
+_NUMBERS = ("int", "float")
+
+
+def real(value: Any) -> Real:
+    """Return numbers in floating point: NaN where there is none."""
+    number: Real = np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
+    return number
+
+
+def flag(value: Any) -> Flag:
+    """Return flags: False where there is none."""
+    of_type: Flag = np.asarray(value, dtype=bool)[()]
+    return of_type
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Fields named as columns: numbers are `Real`, flags are `Flag`, texts stay as they are."""
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], **others: Any) -> Self:
+        """Return the structure of a cell's values or of a batch's columns.
+
+        A column that is missing is NaN, False, or a missing text. `others` are fields that are no
+        columns.
+        """
+        values = {
+            name: real(columns.get(name))
+            if kind in _NUMBERS
+            else flag(columns.get(name))
+            if kind == "bool"
+            else columns.get(name)
+            for name, kind in cls._kinds()
+        }
+        return cls(**values, **others)
+
+    @classmethod
+    @cache
+    def _kinds(cls) -> tuple[tuple[str, str], ...]:
+        """Return the columns with their kinds; a field without a column is none."""
+        names = (field.name for field in fields(cls))
+        return tuple((name, COLUMNS[name].kind) for name in names if name in COLUMNS)
+
+    def take(self, rows: Array) -> Self:
+        """Return some rows of a batch; a field without rows stays."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: _taken(value, rows) for name, value in values.items()})
+
+
+def _taken(value: Any, rows: Array) -> Any:
+    if isinstance(value, dict):
+        return {name: take(column, rows) for name, column in value.items()}
+    return take(value, rows) if isinstance(value, np.ndarray) else value
