@@ -335,6 +335,29 @@ class Choices(Structure):
     microbatch_group: Real
 
 
+@dataclass(frozen=True)
+class Layout(Structure):
+    """Degrees of parallelism, microbatch and ZeRO stage, one element a row of a table.
+
+    A table may lack a degree on which its figures do not depend: it is NaN there.
+    """
+
+    tensor_parallel: Real
+    context_parallel: Real
+    expert_tensor_parallel: Real
+    expert_parallel: Real
+    uses_sequence_parallel: Flag
+    microbatch_size: Real
+    pipeline_parallel: Real
+    virtual_pipeline: Real
+    data_parallel: Real
+    zero_stage: Real
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a column by name, for formulas that do not take structures yet."""
+        return getattr(self, name)
+
+
 @dataclass(frozen=True, eq=False)
 class Problem(Mapping[str, Any]):
     """One problem with the choices of a cell, or one a row of a batch."""
