@@ -253,8 +253,9 @@ def test_init_makes_a_database_of_another_version_once(
     monkeypatch.setattr(schema, "prepare", counted)
     open_for_write(database, remakes=True).close()
     open_for_write(database).close()
+    open_for_write(database, remakes=True).close()
     open_for_write(database, remakes=True, keeps_rows=False).close()
-    assert prepared == [True, False]
+    assert prepared == [False, True, False]
 
 
 def test_reading_an_up_to_date_database_does_not_write(made: Path) -> None:

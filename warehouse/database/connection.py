@@ -90,7 +90,7 @@ def open_for_write(
         if remakes or not is_current:
             from warehouse.database.schema import prepare
 
-            prepare(connection, keeps_rows=keeps_rows)
+            prepare(connection, keeps_rows=keeps_rows and is_current)
         remove_leftovers(file_of(path))
     return connection
 
