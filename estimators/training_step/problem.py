@@ -335,8 +335,8 @@ class Choices(Structure):
     microbatch_group: Real
 
 
-@dataclass(frozen=True)
-class Layout(Structure):
+@dataclass(frozen=True, eq=False)
+class Layout(Structure, Mapping[str, Any]):
     """Degrees of parallelism, microbatch and ZeRO stage, one element a row of a table.
 
     A table may lack a degree on which its figures do not depend: it is NaN there.
@@ -353,9 +353,16 @@ class Layout(Structure):
     data_parallel: Real
     zero_stage: Real
 
+    # ---- by name, for formulas that do not take structures yet ----
+
     def __getitem__(self, name: str) -> Any:
-        """Return a column by name, for formulas that do not take structures yet."""
         return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
 
 
 @dataclass(frozen=True, eq=False)
