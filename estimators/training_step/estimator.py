@@ -101,7 +101,7 @@ class TrainingStep(SearchedEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
-    version = 6
+    version = 7
     precedence = 2
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM
@@ -292,7 +292,7 @@ def _figures(shared: Shared, values: Problem, layouts: Columns) -> dict[str, Gat
     splits, replicas = shared.splits, shared.replicas
     work = _work_of(shared, values)
     parts, window = passes(
-        *(work.by_kind, work.layer, work.words, shared.added, values, splits.split, splits.simple)
+        *(work.by_kind, work.layer, work.words, shared.added, values, splits.split)
     )
     others = held(work.stored, shared.flight, work.layer, values, splits.split)
     sharding = Sharding(replicas, values, others, sum(parts.values()), window)

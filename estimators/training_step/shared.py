@@ -68,7 +68,7 @@ def shared_of(values: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
 
     They are computed once for each layer, split and share of the parameters in `splits.Splits`.
     """
-    splits = splits_of(values, layouts, is_cell=is_cell)
+    splits = splits_of(layouts, is_cell=is_cell)
     kinds, size = kinds_of(values), size_of(values, splits.table)
     counts = {kind.name: parameters(kind.values) for kind in kinds}
     if np.any(values["num_mtp_layers"]):
@@ -82,7 +82,7 @@ def shared_of(values: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
         {kind.name: work_of(kind.values, splits.table) for kind in kinds},
         words_of(size, values, splits.table),
         added_of(counts, most, values, splits.spread).take(splits.to_share),
-        held_at(values, splits.split, splits.simple),
+        held_at(values, splits.split),
         Replicas(values, splits, counts, shares, most),
     )
 

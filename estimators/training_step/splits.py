@@ -9,21 +9,18 @@ share. The rows of a batch differ in their values: each is a layer, a split and 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from estimators.contract import Array, Columns
 from estimators.factored import distinct, runs
 from estimators.training_step import inputs as given
 from estimators.training_step.layer import LAYER_KEYS
-from estimators.training_step.pipelines import is_simple
-from estimators.training_step.problem import Layout, Problem
+from estimators.training_step.problem import Layout
 
 SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
 SHARE_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
-    *("pipeline_parallel", "data_parallel"),
+    *("pipeline_parallel", "virtual_pipeline", "data_parallel"),
 )
 """Layout columns that decide which parameters a GPU has, and with which GPUs it exchanges them."""
 
@@ -43,8 +40,6 @@ class Splits(NamedTuple):
         Layout -> its split; None: each layout is a split.
     to_layer, to_share
         Split -> its layer, split -> its share; None: each split is one.
-    simple
-        For each split whether closed forms cover its pipeline.
     """
 
     split: Layout
@@ -53,20 +48,16 @@ class Splits(NamedTuple):
     to_split: Array | None
     to_layer: Array | None
     to_share: Array | None
-    simple: Any
 
 
-def splits_of(values: Problem, layouts: Columns, *, is_cell: bool) -> Splits:
+def splits_of(layouts: Columns, *, is_cell: bool) -> Splits:
     """Return the tables of a cell's layouts, or of a batch, which is not factored."""
     if not is_cell:
         split = Layout.of(layouts)
-        return Splits(split, split, split, None, None, None, is_simple(values, split))
+        return Splits(split, split, split, None, None, None)
     of_splits, to_split = runs(layouts, SPLIT_KEYS)
     of_layers, to_layer = runs(of_splits, LAYER_KEYS)
     split = Layout.of(of_splits)
-    simple = is_simple(values, split)
-    by_chunk = () if np.all(simple) else ("virtual_pipeline",)
-    of_shares, to_share = distinct(of_splits, (*SHARE_KEYS, *by_chunk))
-    of_shares.setdefault("virtual_pipeline", np.ones_like(of_shares["pipeline_parallel"]))
+    of_shares, to_share = distinct(of_splits, SHARE_KEYS)
     table, spread = Layout.of(of_layers), Layout.of(of_shares)
-    return Splits(split, table, spread, to_split, to_layer, to_share, simple)
+    return Splits(split, table, spread, to_split, to_layer, to_share)

@@ -22,7 +22,7 @@ from estimators.training_step.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.shares import Added
-    from estimators.values import Flag, Real
+    from estimators.values import Real
 
 TIMES = (
     *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
@@ -40,7 +40,6 @@ def passes(
     added: Added,
     problem: Problem,
     layout: Layout,
-    simple: Flag,
 ) -> tuple[dict[str, Real], Window]:
     """Return the seconds of a step by part, and the window in which transfers can hide.
 
@@ -52,11 +51,9 @@ def passes(
     kinds, layer, words
         Seconds of one microbatch, one element a row of `layout`: of a layer of each kind, of the
         average layer, and of the vocabulary.
-    simple
-        See `pipelines.is_simple`.
     """
     microbatches = microbatches_of(problem.run, layout)
-    paced = paced_by(kinds, layer, words, added, problem, layout, simple)
+    paced = paced_by(kinds, layer, words, added, problem, layout)
     pace = paced.pace
     # layers that predict further tokens have their time in that of the output layer
     layers = {name: count for name, count in pace.layers.items() if name in kinds}
