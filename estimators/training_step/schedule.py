@@ -1,7 +1,9 @@
 """The rank that sets the pace of a step, and its bubble.
 
 Schedule 1F1B (one forward, one backward), interleaved or not, takes the longest chain of passes
-(module `critical_path`). One stage has no bubble.
+(module `critical_path`). Where a text or the sizes of the ends place layers so that ranks take
+turns as the slowest, every pass is run (module `event_simulation`): chains are up to a quarter
+short there. One stage has no bubble.
 
 Other schedules fill bubbles with the gradients of weights, which nothing waits for. Their bubbles
 are closed forms in seconds of the forward pass (F), of gradients of inputs (B) and of gradients of
@@ -28,8 +30,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from estimators.distinct import distinct
 from estimators.structure import number
-from estimators.training_step.critical_path import WORK, Chains, chains_of, longest, stage_work
+from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
+from estimators.training_step.event_simulation import alternates, simulated
 from estimators.training_step.pipelines import (
     cases_of,
     microbatches_of,
@@ -100,8 +104,8 @@ def pace_of(work: Mapping[str, tuple[Real, Real, Real]], problem: Problem, layou
         elif case.schedule == "1f1b":
             in_a_row = given or usual_group(few, case.ranks)
             group = in_a_row if case.chunks > 1 else few
-            chains = chains_of(case, few, group, ahead)
-            counts[rows], bubble[rows] = _one_f_one_b(case, chains, many[rows], of_case)
+            order_of_passes = few, group, ahead
+            counts[rows], bubble[rows] = _one_f_one_b(case, order_of_passes, many[rows], of_case)
         else:
             counts[rows], bubble[rows] = _zero_bubble(case, many[rows], of_case)
         begin = end
@@ -113,11 +117,16 @@ def pace_of(work: Mapping[str, tuple[Real, Real, Real]], problem: Problem, layou
     return Pace(kinds, by_work[-2], by_work[-1], np.maximum(bubble, 0.0)[back])
 
 
-def _one_f_one_b(case: Case, chains: Chains, count: Array, seconds: Array) -> tuple[Array, Real]:
+def _one_f_one_b(
+    case: Case, order: tuple[int, int, int], count: Array, seconds: Array
+) -> tuple[Array, Real]:
     """Return the work of the rank that works longest, and the bubble of a step: one a row.
 
     Parameters
     ----------
+    order
+        Microbatches by which the ends of a step differ (`pipelines.few_of`), those that a chunk
+        takes in a row, and further forward passes of the warm-up.
     count
         Microbatches of a step, one element a row.
     seconds
@@ -125,7 +134,14 @@ def _one_f_one_b(case: Case, chains: Chains, count: Array, seconds: Array) -> tu
     """
     by_rank = _rank_work(case)
     busy = by_rank @ (seconds[0] + seconds[1])
-    whole = longest(chains, np.concatenate(seconds[:2]), count)
+    both_passes = np.concatenate(seconds[:2])
+    whole = longest(chains_of(case, *order), both_passes, count)
+    if case.chunks > 1 and (case.layout or case.first or case.last):
+        _, group, ahead = order
+        turns = alternates(case, both_passes)
+        for microbatches in distinct(count[turns]):
+            rows = np.flatnonzero(turns & (count == microbatches))
+            whole[rows] = simulated(case, int(microbatches), group, both_passes[:, rows], ahead)
     return by_rank[busy.argmax(axis=0)], whole - count * busy.max(axis=0)
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from estimators.training_step.event_simulation import SETTLED, alternates, simulated
 
 from estimators.contract import Array
 from estimators.training_step.critical_path import WORK, chains_of, longest
+from estimators.training_step.event_simulation import SETTLED, alternates, simulated
 from estimators.training_step.placement import Case, place
 from estimators.training_step.schedule import BUBBLES
 from tests.estimators import zero_bubble_schedule as passes
@@ -132,7 +132,8 @@ def run_bubble(schedule: str, p: int, seconds: dict[str, float]) -> float:
 
 def bubble(schedule: str, p: int, seconds: dict[str, float]) -> float:
     times = 2 if schedule in ("zbv", "dualpipev") else 1
-    return float(BUBBLES[schedule](p, *(np.float64(times * seconds[kind]) for kind in "FBW")))
+    parts = (np.float64(times * seconds[kind]) for kind in "FBW")
+    return float(BUBBLES[schedule](p, np.float64(4 * p), *parts))
 
 
 @pytest.mark.parametrize(
