@@ -11,12 +11,8 @@ from estimators.training_step.pipelines import over_kinds
 from estimators.training_step.schedule import Pace, pace_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.shares import Added
-    from estimators.training_step.spent import Spent
-    from estimators.training_step.vocabulary import Vocabulary
+    from estimators.training_step.spent import Costs
     from estimators.values import Real
 
 
@@ -38,14 +34,7 @@ class Paced(NamedTuple):
     backward: Real
 
 
-def paced_by(
-    kinds: Mapping[str, Spent],
-    layer: Spent,
-    words: Vocabulary,
-    added: Added,
-    problem: Problem,
-    layout: Layout,
-) -> Paced:
+def paced_by(costs: Costs, problem: Problem, layout: Layout) -> Paced:
     """Return the pace of each row's step.
 
     A third of the time of embedding and output layer is forward. Of the output layer another third
@@ -54,10 +43,10 @@ def paced_by(
 
     Parameters
     ----------
-    kinds, layer, words
-        Seconds of one microbatch, one element a row of `layout`: of a layer of each kind, of the
-        average layer, and of the vocabulary.
+    costs
+        One element a row of `layout`.
     """
+    kinds, words, added = costs.by_kind, costs.vocabulary, costs.added
     embedding, output = words.embedding + words.embedding_comm, words.output + words.output_comm
     work = {
         name: (
@@ -84,7 +73,7 @@ def paced_by(
     forward = over_kinds(layers, {name: spent.forward for name, spent in kinds.items()}) + ends / 3
     both = over_kinds(layers, {name: spent.seconds for name, spent in kinds.items()}) + ends
     num_layers = problem.shape.num_layers
-    busy = both + adding - num_layers * layer.waits
-    saved = np.where(is_single, saved_seconds(layer, busy, num_layers, problem), 0.0)
+    busy = both + adding - num_layers * costs.layer.waits
+    saved = np.where(is_single, saved_seconds(costs.layer, busy, num_layers, problem), 0.0)
     forward = forward - saved / 3
     return Paced(pace, saved, adding, forward, both + adding - saved - forward)
