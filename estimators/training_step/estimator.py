@@ -27,6 +27,7 @@ from estimators.decoder import (
     model_flops,
 )
 from estimators.enumeration import Axis
+from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered, take
 from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
@@ -34,7 +35,6 @@ from estimators.interval import fit_probability
 from estimators.kernels.products import FORMULA, PEAKS
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
-from estimators.timings import TimedKernels
 from estimators.training_step import inputs as given
 from estimators.training_step import power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
@@ -73,6 +73,15 @@ UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 POWER = ("relative_clock", "gpu_watts", "slot_watts")
 _FITS = ("memory_bytes", "fits_memory")
 
+_REPEATED = (
+    *(*LAYER_KEYS, "pipeline_parallel", "data_parallel"),
+    *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
+    *("recompute_seconds", "host_seconds", "accumulation_seconds"),
+    *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
+    *("pipeline_comm_seconds", "activations_bytes", "library_bytes", "layer_joules"),
+)
+"""Columns whose values repeat from row to row."""
+
 RELATION = Relation(
     NAME,
     grain="one row per configuration: a layout of one problem",
@@ -83,18 +92,36 @@ RELATION = Relation(
         *(*MEMORY, *BESIDES, "layer_joules"),
     ),
     derived=("bubble_seconds", *MEMORY_SUMS, "fits_memory", *UTILIZATION, *POWER),
-    runs=(
-        *(*LAYER_KEYS, "pipeline_parallel", "data_parallel"),
-        *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
-        *("recompute_seconds", "host_seconds", "accumulation_seconds"),
-        *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
-        *("pipeline_comm_seconds", "activations_bytes", "library_bytes", "layer_joules"),
-    ),
-    plain=("step_seconds",),
-    few_digits=("weights_bytes", "gradients_bytes", "optimizer_bytes"),
-    many_digits=("data_comm_seconds", "optimizer_seconds"),
+    compression={
+        "step_seconds": "uncompressed",
+        **dict.fromkeys(_REPEATED, "rle"),
+        **dict.fromkeys(("weights_bytes", "gradients_bytes", "optimizer_bytes"), "alp"),
+        **dict.fromkeys(("data_comm_seconds", "optimizer_seconds"), "alprd"),
+    },
     spellings=SPELLINGS,
 )
+
+
+def _peak(values: Values) -> Any:
+    return of_format(PEAKS, values)
+
+
+def _least_flops(columns: Columns) -> Array:
+    """Return the model FLOPs of a step with causal attention."""
+    with np.errstate(all="ignore"):
+        return np.asarray(least_flops(Problem.of(columns)))
+
+
+def _takes_range(constant: str, columns: Columns) -> Array:
+    """Return the rows in which a constant has its range in table ``step_constant``.
+
+    A constant whose range is the spread of measured kernels has it in rows that read these.
+    Rows that use the formula have the ranges of the formula's constants.
+    """
+    source = given.MEASURED_IN.get(constant)
+    if source is None or source not in columns:
+        return every_row(constant, columns)
+    return np.not_equal(columns[source], FORMULA)
 
 
 class TrainingStep(SearchedEstimator):
@@ -119,11 +146,6 @@ class TrainingStep(SearchedEstimator):
     )
     independent = frozenset((*given.PROBLEM, *given.CHOICES)) - DEPENDS_ON
     relations = (RELATION,)
-    time_parts = TIMES
-    memory_parts = (*MEMORY, *BESIDES, "framework_bytes")
-    formulas = FORMULAS
-    rates = given.RATES
-    constants = given.CONSTANTS
     shape_columns = given.SHAPE
     needed_shape = given.NEEDED
     searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
@@ -131,11 +153,26 @@ class TrainingStep(SearchedEstimator):
     )
     searched_by_default = searched_choices
     searched_fastest = (CHANGES,)
-    takes_published_steps = True
+    step = Step(
+        parts=TIMES,
+        memory=(*MEMORY, *BESIDES, "framework_bytes"),
+        formulas=FORMULAS,
+        rates=given.RATES,
+        least_flops=_least_flops,
+        peak_flops_per_second=lambda columns: np.asarray(_peak(Problem.of(columns))),
+    )
+    source = Source(takes_published_steps=True)
 
     def __init__(self) -> None:
         super().__init__()
         self._latest = Latest()
+        self.constants = Constants(
+            names=given.CONSTANTS,
+            places=given.places,
+            takes_range=_takes_range,
+            timed_kernels=timings.files(self._system),
+            independent_share=self._independent_share,
+        )
 
     @property
     def space_inputs(self) -> tuple[str, ...]:
@@ -152,28 +189,6 @@ class TrainingStep(SearchedEstimator):
         del mends
         return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules(self))
 
-    def constant_places(
-        self, catalog: Catalog, framework: Scalar, accelerator: Scalar
-    ) -> tuple[str, ...]:
-        """Return the suffixes of accelerator and framework, framework, accelerator, and none."""
-        return given.places(catalog, framework, accelerator)
-
-    def takes_range(self, constant: str, columns: Columns) -> Array:
-        """Return the rows in which a constant has its range; see `contract.Estimator`.
-
-        A constant whose range is the spread of measured kernels has it in rows that read these.
-        Rows that use the formula have the ranges of the formula's constants.
-        """
-        source = given.MEASURED_IN.get(constant)
-        if source is None or source not in columns:
-            return super().takes_range(constant, columns)
-        return np.not_equal(columns[source], FORMULA)
-
-    @property
-    def timed_kernels(self) -> tuple[TimedKernels, ...]:
-        """Files of products, of attention and of collectives."""
-        return timings.files(self._system)
-
     def _system(self, accelerator: str, catalog: Catalog) -> Problem:
         """Return the values of a system without a model, with its measured kernels."""
         columns: dict[str, Array] = {name: np.array([1024.0]) for name in given.NEEDED}
@@ -187,16 +202,7 @@ class TrainingStep(SearchedEstimator):
         """Return the parameters of all layers, and the active ones."""
         return layer_parameters(values)
 
-    def least_flops(self, values: Columns) -> Array:
-        """Return the model FLOPs of a step with causal attention."""
-        with np.errstate(all="ignore"):
-            return np.asarray(least_flops(Problem.of(values)))
-
-    def peak_flops_per_second(self, values: Columns) -> Array:
-        """Return the peak rate of a GPU in the precision of the products."""
-        return np.asarray(_peak(Problem.of(values)))
-
-    def independent_share(
+    def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
     ) -> Array:
         """Return the root of the summed squares of the products' shares."""
@@ -234,7 +240,7 @@ class TrainingStep(SearchedEstimator):
         out: dict[str, Array],
         catalog: Catalog,
     ) -> None:
-        """Fill `out`; see `contract.Estimator`.
+        """Fill `out`; see `estimators.estimator`.
 
         If `out` has all parts of the memory, their sum is made from these.
         """
@@ -248,7 +254,7 @@ class TrainingStep(SearchedEstimator):
                 out[name][:] = column
 
     def forget(self) -> None:
-        """Free the figures that kinds of recomputation share; see `contract.Estimator`."""
+        """Free the figures that kinds of recomputation share; see `estimators.estimator`."""
         self._latest.forget()
 
     def figures(
@@ -392,10 +398,6 @@ def _derived(
         "slot_watts": watts + values["host_watts"],
     }
     return {name: Gathered(column, None) for name, column in found.items()}
-
-
-def _peak(values: Values) -> Any:
-    return of_format(PEAKS, values)
 
 
 TRAINING_STEP: SearchedEstimator = TrainingStep()

@@ -62,7 +62,7 @@ def test_the_interval_holds_the_estimate_and_agrees_with_draws() -> None:
     columns = rows(30)
     spreads = constant_spreads(ESTIMATOR, columns, CATALOG)
     step, moves = moved(ESTIMATOR, RELATION, columns, PUBLISHED, CATALOG, spreads)
-    share = ESTIMATOR.independent_share(RELATION, columns, PUBLISHED, CATALOG)
+    share = ESTIMATOR.constants.independent_share(RELATION, columns, PUBLISHED, CATALOG)
     linear = combined(step, moves, share, CATALOG)
     assert (linear.low < step).all()
     assert (linear.high > 1.02 * step).all()
