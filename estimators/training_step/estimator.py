@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from estimators.decoder import (
 )
 from estimators.enumeration import Axis
 from estimators.estimator import Constants, Source, Step, every_row
-from estimators.factored import Gathered, take
+from estimators.factored import Gathered
 from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
@@ -38,18 +38,9 @@ from estimators.search import SearchedEstimator
 from estimators.training_step import inputs as given
 from estimators.training_step import power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
-from estimators.training_step.further import with_further_tokens
-from estimators.training_step.kinds import average, kinds_of
-from estimators.training_step.layer import LAYER_KEYS, layer_of
-from estimators.training_step.memory.activations import (
-    Microbatch,
-    further_bytes,
-    microbatch_of,
-    with_further,
-)
-from estimators.training_step.memory.device import library_bytes
-from estimators.training_step.memory.stages import BESIDES, held
-from estimators.training_step.memory.stages import PARTS as MEMORY
+from estimators.training_step.layer import LAYER_KEYS
+from estimators.training_step.memory import BESIDES
+from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.problem import Problem
 from estimators.training_step.products import of_format
 from estimators.training_step.rules import (
@@ -60,12 +51,9 @@ from estimators.training_step.rules import (
     SPLIT_RULES,
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
-from estimators.training_step.sharding import Sharding
-from estimators.training_step.shared import CHANGES, Latest, Shared, shared_of
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.spent import Spent, spent_on
-from estimators.training_step.step import TIMES, layer_joules, passes
-from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
+from estimators.training_step.step import TIMES, figures_of
+from estimators.training_step.tables import CHANGES, Latest, Shared, shared_of
 
 NAME = "training_step"
 MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
@@ -280,7 +268,7 @@ class TrainingStep(SearchedEstimator):
         with np.errstate(all="ignore"):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
             problem = shared.problem.with_recompute(values[CHANGES])
-            found = _figures(shared, problem, layouts)
+            found = figures_of(shared, problem, layouts["zero_stage"])
             if not set(wanted).isdisjoint(_FITS):
                 found |= _in_all(found, problem)
             if not set(wanted).isdisjoint({*relation.derived} - {*_FITS}):
@@ -291,72 +279,6 @@ class TrainingStep(SearchedEstimator):
 def _numbers(value: Any) -> Any:
     """Return a number or a column of them in floating point, NaN where there is none."""
     return np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
-
-
-def _figures(shared: Shared, values: Problem, layouts: Columns) -> dict[str, Gathered]:
-    """Return every stored result by name, under the recomputation of `values`."""
-    splits, replicas = shared.splits, shared.replicas
-    work = _work_of(shared, values)
-    parts, window = passes(
-        *(work.by_kind, work.layer, work.words, shared.added, values, splits.split, splits.simple)
-    )
-    others = held(work.stored, shared.flight, work.layer, values, splits.split)
-    sharding = Sharding(replicas, values, others, sum(parts.values()), window)
-    parts["library_bytes"] = take(library_bytes(values, splits.spread), splits.to_share)
-    parts["layer_joules"] = layer_joules(work.layer, work.words, values, splits.split)
-    parts["relative_clock"] = work.layer.clock
-    figures = {name: Gathered(part, splits.to_split) for name, part in parts.items()}
-    return figures | sharding.figures(layouts["zero_stage"])
-
-
-class Work(NamedTuple):
-    """Seconds, joules and bytes of a microbatch for each split.
-
-    Attributes
-    ----------
-    layer
-        Seconds of an average layer.
-    by_kind
-        Kind of layer -> seconds of one.
-    words
-        Seconds of embedding and output layer.
-    stored
-        Kind of layer -> bytes of one; `mtp` are layers of further tokens.
-    """
-
-    layer: Spent
-    by_kind: dict[str, Spent]
-    words: Vocabulary
-    stored: dict[str, Microbatch]
-
-
-def _work_of(shared: Shared, values: Problem) -> Work:
-    """Return the costs of a microbatch; a layer is computed once for all splits that share it."""
-    table, to_layer, size = shared.splits.table, shared.splits.to_layer, shared.size
-    kinds = kinds_of(values)
-    layers = [layer_of(shared.work[kind.name], kind.values, table) for kind in kinds]
-    spent = [
-        spent_on(layer, size, kind.values, table) for layer, kind in zip(layers, kinds, strict=True)
-    ]
-    an_average: Spent = average(kinds, spent)
-    vocabulary = vocabulary_of(shared.words, values, an_average.clock)
-    vocabulary = with_further_tokens(vocabulary, kinds, spent, size, values, table)
-    layer = an_average.take(to_layer)
-    by_kind = {kinds[0].name: layer}
-    if len(kinds) > 1:
-        by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
-    stored = {
-        kind.name: Microbatch(
-            *(take(part, to_layer) for part in microbatch_of(size, kind.values, table))
-        )
-        for kind in kinds
-    }
-    if np.any(values["num_mtp_layers"]):
-        last = kinds[-1]
-        own = further_bytes(size, last.values)
-        stored["mtp"] = with_further(stored[last.name], take(own, to_layer))
-    words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
-    return Work(layer, by_kind, words, stored)
 
 
 def _in_all(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
