@@ -47,7 +47,7 @@ COMPUTE = Relation(
         *("num_gpus", "step_seconds", "training_seconds"),
     ),
     derived=("total_flops", "step_flops", "num_gpus_unrounded", "gpu_hours", "cost_usd"),
-    runs=("critical_batch_tokens",),
+    compression={"critical_batch_tokens": "rle"},
     real=REAL,
     stored_in="cluster_compute_row",
     unread=_unread(*_RUN),

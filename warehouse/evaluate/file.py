@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from estimators.contract import Cell, Estimator, Relation
+    from estimators.contract import Cell, Relation
+    from estimators.estimator import Estimator
 
 BLOCK_ROWS = 16_384
 """Rows evaluated at a time: few enough for their columns to stay in the processor's cache."""

@@ -25,7 +25,8 @@ from warehouse.evaluate.inputs import (
 from warehouse.evaluate.texts import read_texts
 
 if TYPE_CHECKING:
-    from estimators.contract import Array, Estimator, Relation
+    from estimators.contract import Array, Relation
+    from estimators.estimator import Estimator
 
 
 @dataclass(frozen=True)
