@@ -2,12 +2,13 @@
 
 A case is a directory of this one, named after the view or check: a CSV for each table to fill,
 `expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
-arithmetic where it is not obvious; `arguments.txt` has those of a table macro, and `tables.txt`
-names the case whose tables are filled, where it is another. Each further call of
-a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. Tables without
-a CSV are as in a new warehouse. Cells are completed as by a command that stores them, unless the
-case has that itself: marks of those in force, their leading rows, their best layouts. A new case
-needs no Python.
+arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Each further call of
+a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. A line of
+`tables.txt` names tables that several cases fill: a directory of `shared`, another case, or one CSV
+file of either. A CSV of the case goes before them, and an earlier line before a later one. All
+other tables are as in a new warehouse. Cells are completed as by a command that stores them, unless
+the case has that itself: marks of those in force, their leading rows, their best layouts. A new
+case needs no Python.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_read
-from warehouse.database.describe import split_comment
 from warehouse.database.in_force import CELL_ORDER, mark_repeated, mark_sql
 from warehouse.database.sql_text import literal
 from warehouse.database.tables import MARKS
@@ -55,6 +55,8 @@ FIRST = sorted(VIEWS.intersection(NAMES))
 FURTHER = [name for name in NAMES if name not in VIEWS]
 """Cases of a view's first call, and of further calls of macros."""
 CHECKS, KEPT = checks(), kept_tables()
+KEYS = {view.name: view.key for view in packaged() if view.key}
+"""Columns that no two rows of a view or table macro have alike; a check has none."""
 SHELL = Path(sys.executable).parent / "duckdb"
 WORD, COMMENT = re.compile(r"\w+"), re.compile(r"--.*")
 
@@ -92,6 +94,18 @@ def fill(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
     connection.execute(filling(connection, table, path))
 
 
+def tables_of(directory: Path) -> dict[str, Path]:
+    """Return the CSV file of each table that a case fills, by name of the table."""
+    named = directory / "tables.txt"
+    sources = [CASES / line for line in named.read_text().split()] if named.exists() else []
+    paths: dict[str, Path] = {}
+    for source in reversed(sources):
+        paths |= tables_of(source) if source.is_dir() else {source.stem: source}
+    files = {path.stem: path for path in directory.glob("*.csv")}
+    paths |= {name: path for name, path in files.items() if not name.startswith("expected")}
+    return dict(sorted(paths.items()))
+
+
 def parts(case: str) -> tuple[str, Path, Path]:
     """Return the view of a case, the file of its arguments and that of its expected rows."""
     view = max((view for view in VIEWS if f"{case}_".startswith(f"{view}_")), key=len)
@@ -99,10 +113,10 @@ def parts(case: str) -> tuple[str, Path, Path]:
     return view, CASES / view / f"arguments{call}.txt", CASES / view / f"expected{call}.csv"
 
 
-def query_of(name: str, key: list[str] | None = None) -> str:
+def query_of(name: str, key: str = "") -> str:
     """Return the query of the rows that are expected of case `name`; columns of a key come last."""
     view, arguments, expected = parts(name)
-    columns = ", ".join(read(expected)[0] + (key or []))
+    columns = ", ".join([*read(expected)[0], *filter(None, [key])])
     texts = {check.name: f"({check.sql})" for check in CHECKS}
     call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view
     return f"select {columns} from {texts.get(view, call)}"
@@ -111,18 +125,18 @@ def query_of(name: str, key: list[str] | None = None) -> str:
 def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str]:
     """Return the SQL that fills the tables of case `name`, and the query of its expected rows."""
     view = parts(name)[0]
-    named = CASES / view / "tables.txt"
-    paths = sorted((CASES / (named.read_text().strip() if named.exists() else view)).glob("*.csv"))
-    tables = [path for path in paths if not path.stem.startswith("expected")]
-    filled = "".join(filling(connection, path.stem, path) for path in tables)
-    given = {path.stem: read(path)[0] for path in tables}
+    tables = tables_of(CASES / view)
+    given = {table: read(path)[0] for table, path in tables.items()}
+    filled = "".join(filling(connection, *table) for table in tables.items())
     if "cell" in given and not {*MARKS} <= {*given["cell"]}:
         filled += f"{MARKED};\n"
     filled += "".join(map(with_problems, sorted(given.keys() & FACTS)))
     filled += "".join(
         made_again(table.name)
         for table in KEPT
-        if table.name not in given and table.name in words_under(view)
+        if table.name not in given
+        and table.name in words_under(view)
+        and given.keys() & words_under(table.name)
     )
     return filled, query_of(name)
 
@@ -164,13 +178,17 @@ def made_again(table: str) -> str:
     return f"{counted}delete from {table};\ninsert into {table} by name from {found};\n"
 
 
-def complete(connection: duckdb.DuckDBPyConnection) -> None:
-    """Mark cells that were filled in, and find what is stored of them and of their problems."""
+def complete(connection: duckdb.DuckDBPyConnection, *, ranks: bool = True) -> None:
+    """Mark cells that were filled in, and find what is stored of them and of their problems.
+
+    Without `ranks`, the leading rows stay as they are: to rank a million layouts takes seconds.
+    """
     connection.execute("".join(map(with_problems, sorted(FACTS))))
     connection.execute(MARKED)
     cells = "select cell_id, relation, sibling from current_cell"
     mark_repeated(connection, connection.execute(cells).fetchall())
-    connection.execute("".join(made_again(table.name) for table in KEPT))
+    stored = [table.name for table in KEPT if ranks or table.name != LEADING_ROW]
+    connection.execute("".join(map(made_again, stored)))
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
@@ -216,20 +234,6 @@ def assert_answered(connection: duckdb.DuckDBPyConnection, query: str, name: str
     """Check that a query gives the rows expected of case `name`."""
     found = connection.execute(query).fetchall()
     assert_same_rows([[as_text(value) for value in row] for row in found], name)
-
-
-def key_of(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """Return the key that the comment of a view or table macro names; a check has none."""
-    comments = (
-        "select comment from duckdb_views() where view_name = $1 "
-        "union select comment from duckdb_tables() where table_name = $1 "
-        "union select comment from duckdb_functions() where function_name = $1"
-    )
-    keys = [
-        split_comment(comment).key for (comment,) in connection.execute(comments, [name]).fetchall()
-    ]
-    assert len(keys) <= 1
-    return list(keys[0]) if keys else []
 
 
 @cache
@@ -280,6 +284,21 @@ def test_every_further_call_has_both_its_files() -> None:
     assert given
 
 
+def test_no_table_stands_twice() -> None:
+    copies: dict[tuple[str, bytes], list[str]] = {}
+    for path in sorted(CASES.rglob("*.csv")):
+        copies.setdefault((path.name, path.read_bytes()), []).append(path.parent.name)
+    assert [both for both in copies.values() if len(both) > 1] == [], "name one in `tables.txt`"
+
+
+def test_every_line_of_tables_names_one_that_the_case_does_not_have() -> None:
+    for named in CASES.rglob("tables.txt"):
+        own = {path.name for path in named.parent.glob("*.csv")}
+        for line in named.read_text("utf-8").split():
+            assert (CASES / line).exists(), (named, line)
+            assert (CASES / line).is_dir() or Path(line).name not in own, (named, line)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in LAST else pytest.mark.long) for name in FIRST]
 )
@@ -287,7 +306,7 @@ def test_it_gives_the_rows_worked_out_by_hand(
     name: str, scratch: duckdb.DuckDBPyConnection
 ) -> None:
     prepared(scratch, name)
-    key = key_of(scratch, name)
+    key = KEYS.get(name, "")
     found = scratch.execute(query_of(name, key)).fetchall()
     width = len(read(parts(name)[2])[0])
     assert_same_rows([[as_text(value) for value in row[:width]] for row in found], name)
