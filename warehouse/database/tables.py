@@ -251,7 +251,8 @@ def column(name: str) -> Column:
     """Return a column of the data dictionary; raise `InputError` if there is none."""
     if name not in COLUMNS:
         raise InputError(
-            f"estimators/columns: `{name}` is not in the data dictionary", "define it there"
+            f"estimators/columns/columns.csv: `{name}` is not in the data dictionary",
+            "define it there",
         )
     return COLUMNS[name]
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from estimators import registry
-from estimators.columns.measurements import MEMORY_KINDS
+from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Cell, Columns, Problem, Refusal
 from estimators.inputs import records
 from warehouse.database.tables import MEASUREMENT_TABLE
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 RUN, SECONDS, MEMORY, KIND = "run", "step_seconds", "memory_bytes", "measured_memory_kind"
 """Columns of a file in addition to the inputs: a run's name, its step, its memory and the kind of
 that."""
+
+MEMORY_KINDS = COLUMNS[KIND].choices
+"""Kinds of measured memory; an `unknown` one is compared with that of the whole device."""
 
 _TEXTS = ("source", "note")
 
