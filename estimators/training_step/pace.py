@@ -46,8 +46,9 @@ def paced_by(costs: Costs, problem: Problem, layout: Layout) -> Paced:
     costs
         One element a row of `layout`.
     """
-    kinds, words, added = costs.by_kind, costs.vocabulary, costs.added
-    embedding, output = words.embedding + words.embedding_comm, words.output + words.output_comm
+    kinds, vocabulary, added = costs.by_kind, costs.vocabulary, costs.added
+    embedding = vocabulary.embedding + vocabulary.embedding_comm
+    output = vocabulary.output + vocabulary.output_comm
     work = {
         name: (
             spent.forward,
