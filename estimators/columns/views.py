@@ -170,6 +170,14 @@ VIEWS = (
     text("constant_name", "Column that table step_constant or accelerator has a value for"),
     Column("expected_value", "float", "", "Value of the reference table, in the column's unit"),
     Column("given_value", "float", "", "Value of the problem, in the same unit"),
+    Column(
+        "changed_constants",
+        "str",
+        "",
+        "Constants and rates that differ from the reference tables, with both values",
+        storage="STRUCT(constant_name VARCHAR, expected_value DOUBLE, given_value DOUBLE)[]",
+    ),
+    text("product", "The product whose constants a problem should have"),
     measure(
         "mean_absolute_relative_error", "", "Mean size of the relative errors", shown_as=ERROR_SIZE
     ),
