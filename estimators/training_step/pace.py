@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
 from estimators.factored import take
 from estimators.training_step.host import saved_seconds
 from estimators.training_step.pipelines import (
@@ -16,7 +15,7 @@ from estimators.training_step.pipelines import (
     over_kinds,
     stage_layers,
 )
-from estimators.training_step.problem import Problem
+from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.schedule import Pace, pace_of, work_of
 from estimators.training_step.shares import Added
 from estimators.training_step.spent import Spent
@@ -51,7 +50,7 @@ def paced_by(
     words: Vocabulary,
     added: Added,
     values: Problem,
-    layout: Values,
+    layout: Layout,
     simple: Any,
 ) -> Paced:
     """Return the pace of each row's step.
@@ -71,7 +70,7 @@ def paced_by(
 
 
 def _simple_pace(
-    layer: Spent, words: Vocabulary, added: Added, values: Problem, layout: Values
+    layer: Spent, words: Vocabulary, added: Added, values: Problem, layout: Layout
 ) -> Paced:
     """Return the pace of pipelines whose stages are even, or have their odd layers first."""
     microbatches = microbatches_of(values, layout)
@@ -104,7 +103,7 @@ def _with_placed(
     words: Vocabulary,
     added: Added,
     values: Problem,
-    layout: Values,
+    layout: Layout,
 ) -> Paced:
     """Return the pace of all rows: `simple`, replaced where pipelines are placed one by one."""
     size = len(layout["pipeline_parallel"])
@@ -117,7 +116,7 @@ def _with_placed(
         Vocabulary(*(take(part, rows) for part in words)),
         added.take(rows),
         values,
-        {name: column[rows] for name, column in layout.items()},
+        layout.take(rows),
     )
 
     def merged(before: Any, placed: Any) -> Any:
@@ -146,7 +145,7 @@ def _with_placed(
 
 
 def _placed_pace(
-    kinds: Mapping[str, Spent], words: Vocabulary, added: Added, values: Problem, layout: Values
+    kinds: Mapping[str, Spent], words: Vocabulary, added: Added, values: Problem, layout: Layout
 ) -> tuple[Pace, Any, Any, Any]:
     """Return the pace, and seconds to add gradients up, of the forward and of the backward pass.
 
@@ -175,7 +174,7 @@ def _placed_pace(
 
 
 def _bubble(
-    full: Any, final: Any, layer: Spent, values: Values, layout: Values, microbatches: Any
+    full: Any, final: Any, layer: Spent, values: Problem, layout: Layout, microbatches: Any
 ) -> tuple[Any, Any]:
     """Return the bubble of a step, and whether the last stage sets the pace.
 

@@ -127,7 +127,7 @@ def is_simple(values: Values, layout: Values) -> Any:
     found = dense | even
     usual = np.isnan(number(values["microbatch_group"], np.nan))
     # a search has whole rounds of microbatches
-    if "microbatch_size" in layout and np.ndim(values["seq_len"]) and np.any(chunks > 1):
+    if np.ndim(values["seq_len"]) and np.any(chunks > 1):
         usual = usual & (np.remainder(microbatches_of(values, layout), ranks) == 0)
     return found & ~special & (plain | usual & np.logical_not(runs_ahead(values)))
 

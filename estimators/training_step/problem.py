@@ -336,6 +336,36 @@ class Choices(Structure):
 
 
 @dataclass(frozen=True, eq=False)
+class Layout(Structure, Mapping[str, Any]):
+    """Degrees of parallelism, microbatch and ZeRO stage, one element a row of a table.
+
+    A table may lack a degree on which its figures do not depend: it is NaN there.
+    """
+
+    tensor_parallel: Real
+    context_parallel: Real
+    expert_tensor_parallel: Real
+    expert_parallel: Real
+    uses_sequence_parallel: Flag
+    microbatch_size: Real
+    pipeline_parallel: Real
+    virtual_pipeline: Real
+    data_parallel: Real
+    zero_stage: Real
+
+    # ---- by name, for formulas that do not take structures yet ----
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+
+@dataclass(frozen=True, eq=False)
 class Problem(Mapping[str, Any]):
     """One problem with the choices of a cell, or one a row of a batch."""
 

@@ -9,16 +9,16 @@ share. The rows of a batch differ in their values: each is a layer, a split and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Columns, Values
+from estimators.contract import Array, Columns
 from estimators.factored import distinct, runs
 from estimators.training_step import inputs as given
 from estimators.training_step.layer import LAYER_KEYS
 from estimators.training_step.pipelines import is_simple
+from estimators.training_step.problem import Layout, Problem
 
 SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
 SHARE_KEYS = (
@@ -47,24 +47,26 @@ class Splits(NamedTuple):
         For each split whether closed forms cover its pipeline.
     """
 
-    split: Mapping[str, Array]
-    table: Mapping[str, Array]
-    spread: Mapping[str, Array]
+    split: Layout
+    table: Layout
+    spread: Layout
     to_split: Array | None
     to_layer: Array | None
     to_share: Array | None
     simple: Any
 
 
-def splits_of(values: Values, layouts: Columns, *, is_cell: bool) -> Splits:
+def splits_of(values: Problem, layouts: Columns, *, is_cell: bool) -> Splits:
     """Return the tables of a cell's layouts, or of a batch, which is not factored."""
     if not is_cell:
-        split = {name: layouts[name].astype(np.float64) for name in SPLIT_KEYS}
+        split = Layout.of(layouts)
         return Splits(split, split, split, None, None, None, is_simple(values, split))
-    split, to_split = runs(layouts, SPLIT_KEYS)
-    table, to_layer = runs(split, LAYER_KEYS)
+    of_splits, to_split = runs(layouts, SPLIT_KEYS)
+    of_layers, to_layer = runs(of_splits, LAYER_KEYS)
+    split = Layout.of(of_splits)
     simple = is_simple(values, split)
     by_chunk = () if np.all(simple) else ("virtual_pipeline",)
-    spread, to_share = distinct(split, (*SHARE_KEYS, *by_chunk))
-    spread.setdefault("virtual_pipeline", np.ones_like(spread["pipeline_parallel"]))
+    of_shares, to_share = distinct(of_splits, (*SHARE_KEYS, *by_chunk))
+    of_shares.setdefault("virtual_pipeline", np.ones_like(of_shares["pipeline_parallel"]))
+    table, spread = Layout.of(of_layers), Layout.of(of_shares)
     return Splits(split, table, spread, to_split, to_layer, to_share, simple)

@@ -16,7 +16,7 @@ from estimators.contract import Array, Values
 from estimators.training_step import network
 from estimators.training_step.pace import paced_by
 from estimators.training_step.pipelines import microbatches_of, over_kinds
-from estimators.training_step.problem import Problem
+from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.replicas import Window
 from estimators.training_step.shares import Added
 from estimators.training_step.spent import Spent
@@ -37,7 +37,7 @@ def passes(
     words: Vocabulary,
     added: Added,
     values: Problem,
-    layout: Values,
+    layout: Layout,
     simple: Any,
 ) -> tuple[dict[str, Array], Window]:
     """Return the seconds of a step by part, and the window in which transfers can hide.

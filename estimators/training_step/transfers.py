@@ -136,7 +136,7 @@ def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
     all of it, later ones to half: (3 c + 1)/4 passes over the output on average. The backward pass
     adds gradients likewise.
     """
-    group = network.groups(values, {**_NO_REPLICAS, **layout})
+    group = network.groups(values, layout)
     tensor, context = group["tensor"], group["context"]
     splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
     overlap = values["tensor_overlap_fraction"]
@@ -173,10 +173,6 @@ def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
         np.where(ring > 1, corrections, 0.0),
         expert,
     )
-
-
-_NO_REPLICAS = {"data_parallel": 1, "pipeline_parallel": 1}
-"""The groups of a layer are those of its tensors, tokens and experts."""
 
 
 def _half(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +15,18 @@ from estimators.interval import combined, constant_spreads, moved
 from estimators.registry import get
 from estimators.training_step.shapes import independent_share
 from tests.estimators.training_step_cases import resolve
+from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
 
-REFERENCE = Path(__file__).parents[2] / "db" / "reference"
 CATALOG = packaged_catalog()
 ESTIMATOR = get("training_step")
 RELATION = ESTIMATOR.relations[0]
 
 
 def table(name: str) -> list[dict[str, str]]:
-    with (REFERENCE / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+    with (resources.reference_directory() / f"{name}.csv").open(
+        encoding="utf-8", newline=""
+    ) as file:
         return list(csv.DictReader(file))
 
 
@@ -33,26 +34,22 @@ CONSTANTS = table("step_constant")
 CAUSES = table("step_constant_cause")
 
 
-@pytest.mark.parametrize("row", CONSTANTS, ids=lambda row: row["step_constant"])
-def test_a_default_lies_within_its_range(row: dict[str, str]) -> None:
-    value, low, high = (float(row[f"{name}_value"]) for name in ("constant", "lowest", "highest"))
-    assert low <= value <= high
+def test_every_cause_is_that_of_a_constant_and_a_program() -> None:
+    constants, programs = {row["constant"] for row in CONSTANTS}, {*CATALOG.tables["framework"]}
+    given = [row["step_constant"].partition("@") for row in CAUSES]
+    assert {name for name, _, _ in given} - constants == set()
+    assert {program for _, _, program in given} - programs == {""}
 
 
-@pytest.mark.parametrize("row", CAUSES, ids=lambda row: row["step_constant"])
-def test_a_cause_is_that_of_a_constant_and_a_program(row: dict[str, str]) -> None:
-    name, _, program = row["step_constant"].partition("@")
-    assert name in {one["constant"] for one in CONSTANTS}
-    assert program in {"", *CATALOG.tables["framework"]}
-    share = row["other_share"]
-    assert share == "" or 0 <= float(share) <= 0.5
-    # a constant and its programs have one cause
-    [own] = {each["cause"] for each in CAUSES if name_of(each) == name_of(row)}
-    assert own == row["cause"]
+def test_a_constant_and_its_programs_have_one_cause() -> None:
+    causes = {(row["step_constant"].partition("@")[0], row["cause"]) for row in CAUSES}
+    names = [name for name, _ in causes]
+    assert [name for name in names if names.count(name) > 1] == []
 
 
-def name_of(row: dict[str, str]) -> str:
-    return row["step_constant"].partition("@")[0]
+def test_no_choice_of_programs_is_made_by_most_of_the_others() -> None:
+    shares = {row["step_constant"]: row["other_share"] for row in CAUSES if row["other_share"]}
+    assert {name: share for name, share in shares.items() if not 0 <= float(share) <= 0.5} == {}
 
 
 def test_every_flag_says_how_often_it_differs() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.sql.test_sql_cases import CASES, complete, fill
+from tests.sql.test_sql_cases import CASES, complete, fill, tables_of
 from warehouse.database.connection import open_for_read, open_for_write
 
 pytestmark = pytest.mark.long
@@ -36,12 +36,11 @@ def connection(
     case: str, empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """The rows of a case, and 600,000 of problems that nobody published, measured or paired."""
-    path = tmp_path_factory.mktemp("plans") / "warehouse.duckdb"
-    shutil.copyfile(empty_warehouse, path)
-    with open_for_write(path) as opened:
-        for file in sorted((CASES / case).glob("*.csv")):
-            if file.stem != "expected":
-                fill(opened, file.stem, file)
+    database = tmp_path_factory.mktemp("plans") / "warehouse.duckdb"
+    shutil.copyfile(empty_warehouse, database)
+    with open_for_write(database) as opened:
+        for table, path in tables_of(CASES / case).items():
+            fill(opened, table, path)
         opened.execute(f"""
             insert into problem by name
             select
@@ -68,7 +67,7 @@ def connection(
         """)
         complete(opened)
     # as any question finds it: the statistics of a table that was just filled mislead DuckDB
-    with open_for_read(path) as opened:
+    with open_for_read(database) as opened:
         yield opened
 
 

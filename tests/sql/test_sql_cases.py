@@ -2,12 +2,13 @@
 
 A case is a directory of this one, named after the view or check: a CSV for each table to fill,
 `expected.csv` with the rows it must give in the columns that matter, and `notes.md` with the
-arithmetic where it is not obvious; `arguments.txt` has those of a table macro, and `tables.txt`
-names the case whose tables are filled, where it is another. Each further call of
-a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. Tables without
-a CSV are as in a new warehouse. Cells are completed as by a command that stores them, unless the
-case has that itself: marks of those in force, their leading rows, their best layouts. A new case
-needs no Python.
+arithmetic where it is not obvious; `arguments.txt` has those of a table macro. Each further call of
+a macro over the same tables is a pair `arguments_<call>.txt`, `expected_<call>.csv`. A line of
+`tables.txt` names tables that several cases fill: a directory of `shared`, another case, or one CSV
+file of either. A CSV of the case goes before them, and an earlier line before a later one. All
+other tables are as in a new warehouse. Cells are completed as by a command that stores them, unless
+the case has that itself: marks of those in force, their leading rows, their best layouts. A new
+case needs no Python.
 """
 
 from __future__ import annotations
@@ -94,6 +95,18 @@ def fill(connection: duckdb.DuckDBPyConnection, table: str, path: Path) -> None:
     connection.execute(filling(connection, table, path))
 
 
+def tables_of(directory: Path) -> dict[str, Path]:
+    """Return the CSV file of each table that a case fills, by name of the table."""
+    named = directory / "tables.txt"
+    sources = [CASES / line for line in named.read_text().split()] if named.exists() else []
+    paths: dict[str, Path] = {}
+    for source in reversed(sources):
+        paths |= tables_of(source) if source.is_dir() else {source.stem: source}
+    files = {path.stem: path for path in directory.glob("*.csv")}
+    paths |= {name: path for name, path in files.items() if not name.startswith("expected")}
+    return dict(sorted(paths.items()))
+
+
 def parts(case: str) -> tuple[str, Path, Path]:
     """Return the view of a case, the file of its arguments and that of its expected rows."""
     view = max((view for view in VIEWS if f"{case}_".startswith(f"{view}_")), key=len)
@@ -113,11 +126,9 @@ def query_of(name: str, key: list[str] | None = None) -> str:
 def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str]:
     """Return the SQL that fills the tables of case `name`, and the query of its expected rows."""
     view = parts(name)[0]
-    named = CASES / view / "tables.txt"
-    paths = sorted((CASES / (named.read_text().strip() if named.exists() else view)).glob("*.csv"))
-    tables = [path for path in paths if not path.stem.startswith("expected")]
-    filled = "".join(filling(connection, path.stem, path) for path in tables)
-    given = {path.stem: read(path)[0] for path in tables}
+    tables = tables_of(CASES / view)
+    given = {table: read(path)[0] for table, path in tables.items()}
+    filled = "".join(filling(connection, *table) for table in tables.items())
     if "cell" in given and not {*MARKS} <= {*given["cell"]}:
         filled += f"{MARKED};\n"
     filled += "".join(map(with_problems, sorted(given.keys() & FACTS)))
@@ -289,6 +300,21 @@ def test_every_further_call_has_both_its_files() -> None:
     expected = {path.with_suffix(".txt") for path in CASES.glob("*/expected_*.csv")}
     assert {path.with_suffix(".txt") for path in given} == expected
     assert given
+
+
+def test_no_table_stands_twice() -> None:
+    copies: dict[tuple[str, bytes], list[str]] = {}
+    for path in sorted(CASES.rglob("*.csv")):
+        copies.setdefault((path.name, path.read_bytes()), []).append(path.parent.name)
+    assert [both for both in copies.values() if len(both) > 1] == [], "name one in `tables.txt`"
+
+
+def test_every_line_of_tables_names_one_that_the_case_does_not_have() -> None:
+    for named in CASES.rglob("tables.txt"):
+        own = {path.name for path in named.parent.glob("*.csv")}
+        for line in named.read_text("utf-8").split():
+            assert (CASES / line).exists(), (named, line)
+            assert (CASES / line).is_dir() or Path(line).name not in own, (named, line)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 import warehouse
 from tests.shared import digest
 from tests.sql.test_sql_cases import VIEWS
-from warehouse.database import new_file, stamp
+from warehouse.database import new_file, schema, stamp
 from warehouse.database.connection import open_for_read, open_for_write, open_once
 from warehouse.database.facts import folder_of
 from warehouse.database.failures import database_error
@@ -228,13 +228,34 @@ def test_a_writer_refreshes_what_another_version_left_and_a_reader_changes_nothi
     before = digest(database)
     error = refusal(database, open_for_read)
     assert error.message.startswith(f"{database}: was made by another version of this package")
-    assert f"`warehouse rebuild --db {database}`" in error.hint
+    assert f"`warehouse init --db {database}`" in error.hint
     assert digest(database) == before
     open_for_write(database).close()
     with open_for_read(database) as opened:
         assert opened.execute("select count(*) from models").fetchone() == (1,)
         stored = "select value from warehouse_meta where key = 'package_version'"
         assert opened.execute(stored).fetchone() == ("99.0",)
+
+
+def test_init_makes_a_database_of_another_version_once(
+    database: Path, small_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_for_write(database).close()
+    with (small_package / "sql" / "macros.sql").open("a") as file:
+        file.write("\n")
+    prepared: list[bool] = []
+    prepare = schema.prepare
+
+    def counted(connection: duckdb.DuckDBPyConnection, *, keeps_rows: bool) -> None:
+        prepared.append(keeps_rows)
+        prepare(connection, keeps_rows=keeps_rows)
+
+    monkeypatch.setattr(schema, "prepare", counted)
+    open_for_write(database, remakes=True).close()
+    open_for_write(database).close()
+    open_for_write(database, remakes=True).close()
+    open_for_write(database, remakes=True, keeps_rows=False).close()
+    assert prepared == [False, True, False]
 
 
 def test_reading_an_up_to_date_database_does_not_write(made: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_read_only_warehouse_does_not_write_into_an_old_database(old: Path) ->
     before = digest(old)
     with pytest.raises(DatabaseError, match="another version of this package") as refused:
         Warehouse(old).sql("select 1")
-    assert refused.value.hint.startswith(f"`warehouse rebuild --db {old}`")
+    assert refused.value.hint.startswith(f"`warehouse init --db {old}`")
     assert digest(old) == before
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from estimators.columns import COLUMNS
+from estimators.columns.column import Column
 from estimators.columns.training_step import CONSTANTS
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
@@ -58,10 +59,13 @@ def test_every_accelerator_says_how_many_multiprocessors_it_has() -> None:
     assert counts["MI300X"] == 304
 
 
-@pytest.mark.parametrize("row", CONSTANT_ROWS, ids=lambda row: row["step_constant"])
-def test_a_key_says_what_the_constant_holds_for(row: dict[str, Any]) -> None:
-    parts = [row["constant"], row["accelerator"], row["framework"]]
-    assert row["step_constant"] == "@".join(part for part in parts if part)
+def test_every_key_says_what_its_constant_holds_for() -> None:
+    parts = {
+        row["step_constant"]: (row["constant"], row["accelerator"], row["framework"])
+        for row in CONSTANT_ROWS
+    }
+    made = {key: "@".join(part for part in named if part) for key, named in parts.items()}
+    assert {key: of for key, of in made.items() if key != of} == {}
 
 
 def test_no_two_constants_hold_for_the_same() -> None:
@@ -76,17 +80,29 @@ def test_constants_hold_for_accelerators_and_frameworks_there_are() -> None:
     assert {row["framework"] for row in CONSTANT_ROWS} - {None} <= set(tables["framework"])
 
 
-@pytest.mark.parametrize("row", CONSTANT_ROWS, ids=lambda row: row["step_constant"])
-def test_a_value_lies_in_its_range_and_the_range_in_the_columns_limits(
-    row: dict[str, Any],
-) -> None:
-    column = COLUMNS[row["constant"]]
-    low, at, high = (row[name] for name in ("lowest_value", "constant_value", "highest_value"))
-    assert low <= at <= high
-    if column.kind == "bool":
-        assert {low, at, high} <= {0, 1}
-    assert column.minimum is None or low >= column.minimum
-    assert column.maximum is None or high <= column.maximum
+def ranges() -> dict[str, tuple[Column, float, float, float]]:
+    """Return each constant's column, lowest value, value and highest value."""
+    names = ("lowest_value", "constant_value", "highest_value")
+    return {
+        row["step_constant"]: (COLUMNS[row["constant"]], *(row[name] for name in names))
+        for row in CONSTANT_ROWS
+    }
+
+
+def test_every_value_lies_in_its_range() -> None:
+    assert {key: of for key, of in ranges().items() if not of[1] <= of[2] <= of[3]} == {}
+
+
+def test_every_range_lies_in_the_limits_of_its_column() -> None:
+    for key, (column, low, _, high) in ranges().items():
+        assert column.minimum is None or low >= column.minimum, key
+        assert column.maximum is None or high <= column.maximum, key
+
+
+def test_a_flag_is_0_or_1() -> None:
+    flags = {key: {*values} for key, (column, *values) in ranges().items() if column.kind == "bool"}
+    assert {key: values for key, values in flags.items() if values - {0, 1}} == {}
+    assert flags
 
 
 def test_what_is_assumed_is_explained() -> None:
@@ -271,13 +287,15 @@ def test_every_published_row_is_unchanged(table: list[dict[str, Any]], count: in
     assert len(table) == count
 
 
-@pytest.mark.parametrize("row", RECOMPUTE + H100)
-def test_degrees_multiply_to_the_gpus_and_divide_the_batch(row: dict[str, Any]) -> None:
-    tensor, pipeline, data = (row[f"{name}_parallel"] for name in ("tensor", "pipeline", "data"))
-    assert tensor * pipeline * data == row["num_gpus"]
-    assert row["num_heads"] % tensor == 0
-    assert row["global_batch_size"] % (data * row.get("microbatch_size", 1)) == 0
-    assert row["hidden_size"] % row["num_heads"] == 0
+def test_degrees_multiply_to_the_gpus_and_divide_the_batch() -> None:
+    for row in RECOMPUTE + H100:
+        tensor, pipeline, data = (
+            row[f"{name}_parallel"] for name in ("tensor", "pipeline", "data")
+        )
+        assert tensor * pipeline * data == row["num_gpus"], row
+        assert row["num_heads"] % tensor == 0, row
+        assert row["global_batch_size"] % (data * row.get("microbatch_size", 1)) == 0, row
+        assert row["hidden_size"] % row["num_heads"] == 0, row
 
 
 def test_stages_of_the_recomputation_table_have_whole_chunks() -> None:

@@ -47,11 +47,8 @@ def bring_up_to_date(db: Path, *, again: bool = False, anew: bool = False) -> No
         from warehouse.database.connection import writing
 
         # a new database starts without numpy
-        with working("making tables and views"), writing(db) as connection:
-            if existed and again:
-                from warehouse.database.schema import prepare
-
-                prepare(connection, keeps_rows=not anew)
+        options = {"remakes": again, "keeps_rows": not anew}
+        with working("making tables and views"), writing(db, **options) as connection:
             contents = contents_of(connection)
     done = "is up to date" if existed else "created"
     say(f"{db} {done}: {count(contents.num_tables, 'table')}, {count(contents.num_views, 'view')}")

@@ -6,6 +6,7 @@ this package.
 
 from __future__ import annotations
 
+import shlex
 import time
 from contextlib import closing, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -67,11 +68,14 @@ def open_once(path: Path) -> Iterator[None]:
         shared.close()
 
 
-def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
+def open_for_write(
+    path: Path, *, remakes: bool = False, keeps_rows: bool = True
+) -> duckdb.DuckDBPyConnection:
     """Return the only connection that may write to the database at `path`; use it with `with`.
 
     The file and its directory are created if they are missing. Tables, reference tables and views
-    are brought up to date; one with a fault is an `InputError`.
+    of another version are brought up to date; one with a fault is an `InputError`. With `remakes`
+    those of this version are made again, too; without `keeps_rows` also the rows that follow.
     """
     path = Path(path)
     if (shared := _SHARED.get()) is not None:
@@ -83,22 +87,24 @@ def open_for_write(path: Path) -> duckdb.DuckDBPyConnection:
         from warehouse.database.recording import attend  # here: readers start without it
 
         attend(connection, path)
-        if not is_current:
+        if remakes or not is_current:
             from warehouse.database.schema import prepare
 
-            prepare(connection)
+            prepare(connection, keeps_rows=keeps_rows and is_current)
         remove_leftovers(file_of(path))
     return connection
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield the only connection that may write; publish snapshots for readers if it stays open.
+def writing(
+    path: Path, *, remakes: bool = False, keeps_rows: bool = True
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield the connection of `open_for_write`; publish snapshots for readers if it stays open.
 
     A snapshot has the state of the last checkpoint.
     """
     snapshots = Snapshots(path)
-    connection = open_for_write(path)
+    connection = open_for_write(path, remakes=remakes, keeps_rows=keeps_rows)
     try:
         with snapshots:
             yield connection
@@ -133,7 +139,7 @@ def _open_for_read(path: Path) -> duckdb.DuckDBPyConnection:
             )
         raise DatabaseError(
             f"{path}: was made by another version of this package, and reading changes nothing",
-            f"`{rebuild_command(path)}` makes it again with this version, from its facts",
+            f"`warehouse init --db {shlex.quote(str(path))}` brings it up to date; its rows stay",
         )
 
 

@@ -29,7 +29,6 @@ from warehouse.database.stamp import (
     REFERENCE,
     SCHEMA_VERSION,
     STAMP,
-    is_stamped,
     kept_names,
     path_of,
     read_meta,
@@ -60,8 +59,8 @@ if TYPE_CHECKING:
 def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None:
     """Make every table, reference table, comment, macro, view and kept row of this package.
 
-    All is made again in one transaction; stored rows stay, and with `keeps_rows` also the kept rows
-    that this version of the package has made. After an error the database is as it was.
+    All is made again in one transaction; stored rows stay, and with `keeps_rows` also the kept
+    rows: this version of the package has made them. After an error the database is as it was.
     """
     stored = read_meta(connection)
     files = {_key_of(path): path for path in (*reference_files(), *measured_files())}
@@ -72,7 +71,7 @@ def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None
     kept = {view.name for view in packaged if view.kept_on}
     _refuse_objects_of_user(connection, {META, *tables}, kept - {*kept_names(stored)})
     with transaction(connection):
-        _drop_former(connection, stored, keeps_rows=keeps_rows and is_stamped(connection))
+        _drop_former(connection, stored, keeps_rows=keeps_rows)
         _migrate(connection)
         _load_references(connection, stored, files)
         _make_rows(connection, create_views(connection))
