@@ -187,12 +187,12 @@ def complete(connection: duckdb.DuckDBPyConnection) -> None:
     store_facts(connection)
 
 
-def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str]:
-    """Fill the tables of case `name`; return the SQL of that, and the query of expected rows."""
+def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Fill the tables of case `name` and return the query that its expected rows answer."""
     filled, query = case_sql(connection, name)
     connection.execute(filled)
     store_facts(connection)
-    return filled, query
+    return query
 
 
 def store_facts(connection: duckdb.DuckDBPyConnection) -> None:
@@ -354,7 +354,9 @@ def answered_by_shell(shared: Shared, empty_warehouse: Path) -> Path:
         with open_for_write(database) as connection:
             for name in LAST:
                 connection.begin()
-                filled, query = prepared(connection, name)
+                filled, query = case_sql(connection, name)
+                connection.execute(filled)
+                store_facts(connection)
                 facts = place / f"{name}.parquet"
                 connection.execute(f"copy {STORED_PROBLEM} to {literal(str(facts))}")
                 connection.rollback()

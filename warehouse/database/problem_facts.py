@@ -266,19 +266,19 @@ class References:
         A user's system may be based on a product, but its problems do not name it.
         """
         name = problem["accelerator"]
-        if name is None or name in self._products:
-            return self._products.get(name)
-        alike = (
-            product
-            for product, row in self._accelerators.items()
-            if row["num_sms"] is not None and row["num_sms"] == problem["num_sms"]
-        )
+        product = self._products.get(name)
+        if name is None or product is not None:
+            return product
+        candidates: list[str | None] = [None]
+        if problem["num_sms"] is not None:
+            products = self._accelerators.items()
+            candidates += sorted(n for n, row in products if row["num_sms"] == problem["num_sms"])
 
         def differences(product: str | None) -> int:
             usual = self._usual_constants(problem["framework"], product)
             return sum(problem.get(name) != value for name, value in usual.items())
 
-        return min((None, *sorted(alike)), key=differences)
+        return min(candidates, key=differences)
 
     def _usual_constants(self, framework: str, accelerator: str | None) -> dict[str, Any]:
         """Return the constants of table `step_constant`; the most specific row counts."""
