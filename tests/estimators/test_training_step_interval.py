@@ -59,14 +59,14 @@ def test_every_flag_says_how_often_it_differs() -> None:
 
 @pytest.mark.long
 def test_the_interval_holds_the_estimate_and_agrees_with_draws() -> None:
-    columns = rows(60)
+    columns = rows(30)
     spreads = constant_spreads(ESTIMATOR, columns, CATALOG)
     step, moves = moved(ESTIMATOR, RELATION, columns, PUBLISHED, CATALOG, spreads)
-    share = ESTIMATOR.independent_share(RELATION, columns, PUBLISHED, CATALOG)
+    share = ESTIMATOR.constants.independent_share(RELATION, columns, PUBLISHED, CATALOG)
     linear = combined(step, moves, share, CATALOG)
     assert (linear.low < step).all()
     assert (linear.high > 1.02 * step).all()
-    drawn = drawn_interval(ESTIMATOR, RELATION, columns, PUBLISHED, CATALOG, step, moves)
+    drawn = drawn_interval(ESTIMATOR, RELATION, columns, PUBLISHED, CATALOG, step, moves, 128)
     for end in ("low", "high"):
         ratio = getattr(linear, end) / getattr(drawn, end) - 1
         # where a limit binds, two faster constants save less than their sum

@@ -32,7 +32,8 @@ from warehouse.show.formats import count
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from estimators.contract import Columns, Estimator, Mends, Scalar
+    from estimators.contract import Columns, Mends, Scalar
+    from estimators.estimator import Estimator
     from warehouse.show.values import Row
 
 

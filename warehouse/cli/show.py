@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from estimators.contract import Catalog, Estimator, Mends, Scalar, Values
+    from estimators.contract import Catalog, Mends, Scalar, Values
     from estimators.contract import Relation as Grain
+    from estimators.estimator import Estimator
     from warehouse.evaluate.one import Evaluation
     from warehouse.show.values import Row
 
@@ -141,7 +142,7 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
 def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]:
     """Return the lines of the report; results that differ from the published formulas have both."""
     lines = []
-    source = shown.estimator.reports.get(shown.relation.name)
+    source = shown.estimator.source.reports.get(shown.relation.name)
     if source is not None:
         lines += [*source(shown.values), ""]
     lines += [f"{shown.estimator.name}: {shown.estimator.title}"]
@@ -214,19 +215,19 @@ def _put_table(
     from estimators.source_tables import source_table
     from warehouse.evaluate.one import read_pairs, show_configuration
 
-    if not estimator.source_tables:
-        hint = f"use {' or '.join(with_capability('source_tables'))}, or leave --table out"
+    if not estimator.source.tables:
+        hint = f"use {' or '.join(with_capability('source.tables'))}, or leave --table out"
         raise RefusedError(
             [Refusal("table", table, f"is unknown: {estimator.name} has no tables", hint)]
         )
-    table = table.lower() if table.lower() in estimator.source_tables else table
+    table = table.lower() if table.lower() in estimator.source.tables else table
     given = read_pairs(estimator, None, pairs)
 
     def evaluate(relation: Grain, texts: Mapping[str, str]) -> Values:
         return show_configuration(estimator, relation, texts, mends, catalog).values
 
     rows = source_table(estimator, table, given, mends, evaluate)
-    note = estimator.source_tables[table].note_as_published
+    note = estimator.source.tables[table].note_as_published
     if note and not mends:
         say(note)
     with output.opened():

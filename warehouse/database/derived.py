@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
 
 _FLOPS = "configuration_flops"
 """View of the configurations with all columns that leading rows have."""
