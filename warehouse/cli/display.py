@@ -129,6 +129,7 @@ def terminal(
     in base units.
     """
     from warehouse.show.tables import Terminal
+    from warehouse.show.values import by_column, kinds_of
 
     width = terminal_width()
     if width is None or current_output().wide:
@@ -136,11 +137,10 @@ def terminal(
     has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     shown = dict(zip(columns, columns if headings is None else headings, strict=False))
     first = [] if headings is None else [shown[name] for name in HEADLINES if name in shown]
+    values = by_column(rows, len(columns))
     figures = [
         heading
-        for at, (name, heading) in enumerate(zip(columns, headings or columns, strict=True))
-        if name in _RANKS
-        or name.endswith(_FIGURES)
-        or any(isinstance(row[at], float) for row in rows)
+        for name, heading, column in zip(columns, headings or columns, values, strict=True)
+        if name in _RANKS or name.endswith(_FIGURES) or float in kinds_of(column)
     ]
     return Terminal(width, has_styles, first, figures, [shown[n] for n in _NAMES if n in shown])

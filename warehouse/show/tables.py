@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TextIO
 
-from warehouse.show.values import Blocks, Row, is_numeric, printable, shown
+from warehouse.show.values import Blocks, by_column, is_numeric, kinds_of, printable, shown
 
 _CELL_WIDTH = 60
 _GAP = "  "
@@ -49,52 +49,30 @@ def write_table(
     column are clipped where the line would become too long.
     """
     names = [printable(name) for name in columns]
-    widths = [_width(name) for name in names]
-    most = None if terminal is None else min(_CELL_WIDTH, terminal.width)
-    kept: Sequence[int] = range(len(columns))
-    align = [False] * len(columns)
-    middle = [terminal is not None and name in terminal.names for name in names]
-    same: Mapping[int, str] = {}
-    has_header = False
-    for block in blocks:
-        cells = [
-            [
-                _clipped(shown(value), most, in_middle=in_middle)
-                for value, in_middle in zip(row, middle, strict=True)
-            ]
-            for row in block
-        ]
-        columns_of_cells = zip(*cells, strict=True)
-        wider = [
-            max(width, *map(_width, column))
-            for width, column in zip(widths, columns_of_cells, strict=True)
-        ]
-        if not has_header:
-            align = [is_numeric(row[place] for row in block) for place in range(len(columns))]
-            if terminal is not None and _length(wider, kept) > terminal.width:
-                same = _same(cells)
-                figures = _figures(names, block, terminal)
-                kept = _fitting(names, wider, terminal, same, _key(names, cells, terminal, figures))
-            _write_header(stream, names, wider, align, kept, terminal)
-            has_header = True
-            widths = wider
-        elif terminal is None or _length(wider, kept) <= terminal.width:
+    limits = [None if terminal is None else min(_CELL_WIDTH, terminal.width)] * len(names)
+    blocks_by_column = (by_column(block, len(names)) for block in blocks)
+    first = next(blocks_by_column, by_column([], len(names)))
+    cells = _clipped([shown(column) for column in first], limits, names, terminal)
+    widths = _widened([_width(name) for name in names], cells)
+    align = [is_numeric(column) for column in first]
+    places: Sequence[int] = range(len(names))
+    same: dict[int, str] = {}
+    if terminal is not None and _length(widths, places) > terminal.width:
+        same = _same(cells)
+        key = _key(names, cells, terminal, _figures(names, first, terminal))
+        places = _fitting(names, widths, terminal, same, key)
+    _write_header(stream, names, widths, align, places, terminal)
+    stream.writelines(_lines(cells, widths, align, places))
+    for block in blocks_by_column:
+        cells = _clipped([shown(column) for column in block], limits, names, terminal)
+        wider = _widened(widths, cells)
+        if terminal is None or _length(wider, places) <= terminal.width:
             widths = wider
         else:
-            cells = [
-                [
-                    _clipped(cell, width, in_middle=in_middle)
-                    for cell, width, in_middle in zip(row, widths, middle, strict=True)
-                ]
-                for row in cells
-            ]
-            same = {at: text for at, text in same.items() if all(row[at] == text for row in cells)}
-        for row in cells:
-            stream.write(_line(row, widths, align, kept))
-    if not has_header:
-        kept = kept if terminal is None else _fitting(names, widths, terminal)
-        _write_header(stream, names, widths, align, kept, terminal)
-    _write_left_out(stream, names, kept, terminal, same)
+            cells = _clipped(cells, widths, names, terminal)
+            same = {place: text for place, text in same.items() if {text} == {*cells[place]}}
+        stream.writelines(_lines(cells, widths, align, places))
+    _write_left_out(stream, names, places, terminal, same)
 
 
 def _fitting(
@@ -110,24 +88,24 @@ def _fitting(
     columns that are not needed to distinguish rows; columns of the `key` come last. The most
     important column that is in neither group stays.
     """
-    kept = _by_importance(names, terminal)
-    lead = [place for place in kept if place not in same and place not in key][:1]
+    places = _by_importance(names, terminal)
+    lead = [place for place in places if place not in same and place not in key][:1]
     last = {*key, *lead}
     hidden = [
-        *(place for place in reversed(kept) if place in same),
-        *(place for place in reversed(kept) if place not in same and place not in last),
-        *(place for place in reversed(kept) if place in key),
+        *(place for place in reversed(places) if place in same),
+        *(place for place in reversed(places) if place not in same and place not in last),
+        *(place for place in reversed(places) if place in key),
     ]
     removed: list[int] = []
     for place in hidden:
-        if len(kept) == 1 or _length(widths, kept) <= terminal.width:
+        if len(places) == 1 or _length(widths, places) <= terminal.width:
             break
-        kept.remove(place)
+        places.remove(place)
         removed.append(place)
     for place in reversed(removed):  # a narrow column may fit where a wide one did not
-        if _length(widths, [*kept, place]) <= terminal.width:
-            kept.append(place)
-    return sorted(kept)
+        if _length(widths, [*places, place]) <= terminal.width:
+            places.append(place)
+    return sorted(places)
 
 
 def _by_importance(names: Sequence[str], terminal: Terminal) -> list[int]:
@@ -137,20 +115,22 @@ def _by_importance(names: Sequence[str], terminal: Terminal) -> list[int]:
 
 def _same(cells: Sequence[Sequence[str]]) -> dict[int, str]:
     """Return the one value of each column that has no other, if there are rows to compare."""
-    if len(cells) < 2:
-        return {}
-    columns = enumerate(zip(*cells, strict=True))
-    return {place: column[0] for place, column in columns if len(set(column)) == 1}
-
-
-def _figures(names: Sequence[str], block: Sequence[Row], terminal: Terminal) -> set[int]:
-    """Return the places of the columns that do not identify a row."""
-    real = {
-        place
-        for place, column in enumerate(zip(*block, strict=True))
-        if any(isinstance(value, float | Decimal) for value in column)
+    return {
+        place: column[0]
+        for place, column in enumerate(cells)
+        if len(column) > 1 and len(set(column)) == 1
     }
-    return real | {place for place, name in enumerate(names) if name in terminal.figures}
+
+
+def _figures(
+    names: Sequence[str], values: Sequence[Sequence[object]], terminal: Terminal
+) -> set[int]:
+    """Return the places of the columns that do not identify a row."""
+    return {
+        place
+        for place, (name, column) in enumerate(zip(names, values, strict=True))
+        if name in terminal.figures or kinds_of(column) & {float, Decimal}
+    }
 
 
 def _key(
@@ -160,27 +140,26 @@ def _key(
     figures: Collection[int],
 ) -> list[int]:
     """Return a small set of columns that distinguishes rows as well as all that are not results."""
-    columns = list(zip(*cells, strict=True))
 
-    def num_different(places: Iterable[int]) -> int:
-        chosen = [columns[place] for place in places]
+    def num_different(places: Sequence[int]) -> int:
+        chosen = [cells[place] for place in places]
         return len(set(zip(*chosen, strict=True))) if chosen else 1
 
     key: list[int] = []
-    found = 1
+    most = 1
     for place in _by_importance(names, terminal):
-        if place not in figures and columns and (number := num_different([*key, place])) > found:
+        if place not in figures and (number := num_different([*key, place])) > most:
             key.append(place)
-            found = number
+            most = number
     for place in reversed(key.copy()):
         others = [other for other in key if other != place]
-        if num_different(others) == found:
+        if num_different(others) == most:
             key = others
     return key
 
 
-def _length(widths: Sequence[int], kept: Sequence[int]) -> int:
-    return sum(widths[place] for place in kept) + len(_GAP) * (len(kept) - 1)
+def _length(widths: Sequence[int], places: Sequence[int]) -> int:
+    return sum(widths[place] for place in places) + len(_GAP) * (len(places) - 1)
 
 
 def _write_header(
@@ -188,25 +167,25 @@ def _write_header(
     names: Sequence[str],
     widths: Sequence[int],
     align: Sequence[bool],
-    kept: Sequence[int],
+    places: Sequence[int],
     terminal: Terminal | None,
 ) -> None:
-    line = _line(names, widths, align, kept)
+    (line,) = _lines([[name] for name in names], widths, align, places)
     if terminal is not None and terminal.has_styles:
         line = f"{_BOLD}{line.rstrip()}{_PLAIN}\n"
     stream.write(line)
-    stream.write(_GAP.join("-" * widths[place] for place in kept) + "\n")
+    stream.write(_GAP.join("-" * widths[place] for place in places) + "\n")
 
 
 def _write_left_out(
     stream: TextIO,
     names: Sequence[str],
-    kept: Sequence[int],
+    places: Collection[int],
     terminal: Terminal | None,
     same: Mapping[int, str],
 ) -> None:
     """Name the columns that a terminal does not show, with the value of constant ones."""
-    left_out = [place for place in range(len(names)) if place not in set(kept)]
+    left_out = [place for place in range(len(names)) if place not in places]
     if terminal is None or not left_out:
         return
     from textwrap import wrap
@@ -221,18 +200,46 @@ def _write_left_out(
         stream.write(f"{line}\n")
 
 
-def _line(
-    cells: Sequence[str], widths: Sequence[int], align: Sequence[bool], kept: Iterable[int]
-) -> str:
-    padded = []
-    for at in kept:
-        blanks = " " * (widths[at] - _width(cells[at]))
-        padded.append(blanks + cells[at] if align[at] else cells[at] + blanks)
-    return _GAP.join(padded).rstrip() + "\n"
+def _lines(
+    cells: Sequence[Sequence[str]],
+    widths: Sequence[int],
+    align: Sequence[bool],
+    places: Iterable[int],
+) -> list[str]:
+    """Return the lines of the columns at these places."""
+    padded = [_padded(cells[at], widths[at], is_right=align[at]) for at in places]
+    return [_GAP.join(row).rstrip() + "\n" for row in zip(*padded, strict=True)]
 
 
-def _clipped(text: str, width: int | None, *, in_middle: bool = False) -> str:
-    if width is None or _width(text) <= width:
+def _padded(texts: Sequence[str], width: int, *, is_right: bool) -> list[str]:
+    blanks = [" " * (width - taken) for taken in _widths(texts)]
+    pairs = zip(blanks, texts, strict=True) if is_right else zip(texts, blanks, strict=True)
+    return list(map("".join, pairs))
+
+
+def _widened(widths: Sequence[int], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the widths of columns with these cells as well."""
+    return [max(width, *_widths(column), 0) for width, column in zip(widths, cells, strict=True)]
+
+
+def _clipped(
+    cells: Sequence[Sequence[str]],
+    limits: Sequence[int | None],
+    names: Sequence[str],
+    terminal: Terminal | None,
+) -> list[Sequence[str]]:
+    """Return the columns with each text clipped to the limit of its column; None: no limit."""
+    middle = () if terminal is None else terminal.names
+    return [
+        texts
+        if limit is None or max(_widths(texts), default=0) <= limit
+        else [_clip(text, limit, in_middle=name in middle) for text in texts]
+        for texts, limit, name in zip(cells, limits, names, strict=True)
+    ]
+
+
+def _clip(text: str, width: int, *, in_middle: bool) -> str:
+    if _width(text) <= width:
         return text
     if text.isascii() and in_middle and width > 2:
         end = width // 3
@@ -242,6 +249,10 @@ def _clipped(text: str, width: int | None, *, in_middle: bool = False) -> str:
     from rich.cells import set_cell_size
 
     return set_cell_size(text, width - 1) + "…"
+
+
+def _widths(texts: Sequence[str]) -> list[int]:
+    return list(map(len if "".join(texts).isascii() else _width, texts))
 
 
 def _width(text: str) -> int:
