@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from estimators.divisors import divisors
-from estimators.values import Array, Values
+from estimators.values import Array, Flag, Values
 
 Explanation = Callable[[Values], str]
 
@@ -35,7 +35,7 @@ class Rule:
     name: str
     column: str
     needs: tuple[str, ...]
-    holds: Callable[[Values], Array]
+    holds: Callable[[Values], Flag]
     reason: Explanation
     hint: Explanation
 

@@ -18,7 +18,7 @@ from estimators.factored import take
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from estimators.values import Array, Flag, Real
+    from estimators.values import Array, Flag, Real, Text
 
 _NUMBERS = ("int", "float")
 
@@ -33,6 +33,19 @@ def flag(value: Any) -> Flag:
     """Return flags: False where there is none."""
     of_type: Flag = np.asarray(value, dtype=bool)[()]
     return of_type
+
+
+def number(value: Any, missing: float = 0.0) -> Real:
+    """Return numbers in floating point: `missing` where there is none."""
+    given = real(value)
+    filled: Real = np.where(np.isnan(given), missing, given)[()]
+    return filled
+
+
+def equals(text: Text, word: str) -> Flag:
+    """Return where a text is `word`."""
+    same: Flag = np.equal(np.asarray(text, dtype=object), word)[()]
+    return same
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.rules import Rule
+from estimators.structure import flag, number
 from estimators.training_step.modules import has_module
-from estimators.training_step.pipelines import flag, number
 
 OVERLAPS_WITH = ("dispatcher", "num_mtp_layers", "recompute_modules", "overlaps_shared_experts")
 """Columns that say whether an exchange can hide behind another microbatch."""

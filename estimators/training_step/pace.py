@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from estimators.training_step.pipelines import (
     over_kinds,
     stage_layers,
 )
-from estimators.training_step.problem import Layout, Problem
-from estimators.training_step.schedule import Pace, pace_of, work_of
-from estimators.training_step.shares import Added
-from estimators.training_step.spent import Spent
+from estimators.training_step.schedule import Pace, pace_of, seconds_of
 from estimators.training_step.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Layout, Problem
+    from estimators.training_step.shares import Added
+    from estimators.training_step.spent import Spent
+    from estimators.values import Array, Flag, Real
 
 
 class Paced(NamedTuple):
@@ -38,10 +41,10 @@ class Paced(NamedTuple):
     """
 
     pace: Pace
-    saved: Any
-    added: Any
-    forward: Any
-    backward: Any
+    saved: Real
+    added: Real
+    forward: Real
+    backward: Real
 
 
 def paced_by(
@@ -49,9 +52,9 @@ def paced_by(
     layer: Spent,
     words: Vocabulary,
     added: Added,
-    values: Problem,
+    problem: Problem,
     layout: Layout,
-    simple: Any,
+    simple: Flag,
 ) -> Paced:
     """Return the pace of each row's step.
 
@@ -63,34 +66,33 @@ def paced_by(
     simple
         See `pipelines.is_simple`.
     """
-    paced = _simple_pace(layer, words, added, values, layout)
+    paced = _simple_pace(layer, words, added, problem, layout)
     if np.all(simple):
         return paced
-    return _with_placed(paced, simple, kinds, words, added, values, layout)
+    return _with_placed(paced, simple, kinds, words, added, problem, layout)
 
 
 def _simple_pace(
-    layer: Spent, words: Vocabulary, added: Added, values: Problem, layout: Layout
+    layer: Spent, words: Vocabulary, added: Added, problem: Problem, layout: Layout
 ) -> Paced:
     """Return the pace of pipelines whose stages are even, or have their odd layers first."""
-    microbatches = microbatches_of(values, layout)
-    most, last = stage_layers(values, layout)
-    several = layout["pipeline_parallel"] > 1
+    most, last = stage_layers(problem.shape, problem.program.balances_stages, layout)
+    several = layout.pipeline_parallel > 1
     ends = np.where(several, 0.0, words.embedding + words.embedding_comm)
     full = most * layer.seconds + added.share + words.embedding + words.embedding_comm
     final = last * layer.seconds + added.share + words.output + words.output_comm + ends
     work = final - last * layer.waits
-    saved = saved_seconds(layer, work, last, values)
+    saved = saved_seconds(layer, work, last, problem)
     saved = np.where(several, 0.0, saved)
     final = final - saved
-    bubble, is_final = _bubble(full, final, layer, values, layout, microbatches)
+    bubble, is_final = _bubble(full, final, layer, problem, layout)
     # the stage with most parameters is the first; a third of the time outside layers is forward
     first = np.where(several, full, final)
     forward = most * layer.forward + (first - most * layer.seconds) / 3
     pace = Pace(
-        by_kind(np.where(is_final, last, most), values),
+        by_kind(np.where(is_final, last, most), problem.shape),
         np.where(several & is_final, 0.0, 1.0),
-        1.0 * is_final,
+        np.where(is_final, 1.0, 0.0),
         bubble,
     )
     return Paced(pace, saved, added.share, forward, first - forward)
@@ -98,35 +100,36 @@ def _simple_pace(
 
 def _with_placed(
     simple: Paced,
-    is_simple_row: Any,
+    is_simple_row: Flag,
     kinds: Mapping[str, Spent],
     words: Vocabulary,
     added: Added,
-    values: Problem,
+    problem: Problem,
     layout: Layout,
 ) -> Paced:
     """Return the pace of all rows: `simple`, replaced where pipelines are placed one by one."""
-    size = len(layout["pipeline_parallel"])
+    size = np.size(layout.pipeline_parallel)
     rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
-    if np.ndim(values["seq_len"]):
-        values = values.take(rows)
+    if np.ndim(problem.shape.seq_len):
+        problem = problem.take(rows)
     pace, own_added, forward, backward = _placed_pace(
         # their parts do not matter to the pace
-        {name: each._replace(parts={}).take(rows) for name, each in kinds.items()},
-        Vocabulary(*(take(part, rows) for part in words)),
+        {name: layer._replace(parts={}).take(rows) for name, layer in kinds.items()},
+        Vocabulary(*(take(figure, rows) for figure in words)),
         added.take(rows),
-        values,
+        problem,
         layout.take(rows),
     )
 
-    def merged(before: Any, placed: Any) -> Any:
+    def merged(before: Real, placed: Real) -> Array:
         whole = np.array(np.broadcast_to(before, size), dtype=np.float64)
         whole[rows] = placed
         return whole
 
     names = dict.fromkeys((*simple.pace.layers, *pace.layers))
-    layers = {
-        name: merged(simple.pace.layers.get(name, 0.0), pace.layers.get(name, 0.0))
+    nothing = np.float64(0.0)
+    layers: dict[str, Real] = {
+        name: merged(simple.pace.layers.get(name, nothing), pace.layers.get(name, nothing))
         for name in names
     }
     before = simple.pace
@@ -137,7 +140,7 @@ def _with_placed(
             merged(before.output, pace.output),
             merged(before.bubble, pace.bubble),
         ),
-        merged(simple.saved, 0.0),
+        merged(simple.saved, nothing),
         merged(simple.added, own_added),
         merged(simple.forward, forward),
         merged(simple.backward, backward),
@@ -145,37 +148,37 @@ def _with_placed(
 
 
 def _placed_pace(
-    kinds: Mapping[str, Spent], words: Vocabulary, added: Added, values: Problem, layout: Layout
-) -> tuple[Pace, Any, Any, Any]:
+    kinds: Mapping[str, Spent], words: Vocabulary, added: Added, problem: Problem, layout: Layout
+) -> tuple[Pace, Real, Real, Real]:
     """Return the pace, and seconds to add gradients up, of the forward and of the backward pass.
 
     The time of layers that predict further tokens is part of the time of the output layer.
     """
-    own = {
+    by_pass = {
         name: (
-            each.forward,
-            each.seconds - each.forward + added.layers[name],
-            each.weight_gradients + added.layers[name],
+            layer.forward,
+            layer.seconds - layer.forward + added.layers[name],
+            layer.weight_gradients + added.layers[name],
         )
-        for name, each in kinds.items()
+        for name, layer in kinds.items()
     }
     if "mtp" in added.layers:
-        own["mtp"] = (0.0, added.layers["mtp"], added.layers["mtp"])
+        by_pass["mtp"] = (np.float64(0.0), added.layers["mtp"], added.layers["mtp"])
     embedding = words.embedding + words.embedding_comm + added.vocabulary
     output = words.output + words.output_comm + added.vocabulary
-    work = work_of(own, embedding, output, len(layout["pipeline_parallel"]))
-    pace = pace_of(work, values, layout)
-    kept = over_kinds(pace.layers, added.layers)
-    kept = kept + (pace.embedding + pace.output) * added.vocabulary
-    forward = over_kinds(pace.layers, {name: each[0] for name, each in own.items()})
-    backward = over_kinds(pace.layers, {name: each[1] for name, each in own.items()})
+    work = seconds_of(by_pass, embedding, output, np.size(layout.pipeline_parallel))
+    pace = pace_of(work, problem, layout)
+    adding = over_kinds(pace.layers, added.layers)
+    adding = adding + (pace.embedding + pace.output) * added.vocabulary
+    forward = over_kinds(pace.layers, {name: seconds for name, (seconds, *_) in by_pass.items()})
+    backward = over_kinds(pace.layers, {name: seconds for name, (_, seconds, _) in by_pass.items()})
     ends = pace.embedding * embedding + pace.output * output
-    return pace, kept, forward + ends / 3, backward + ends * 2 / 3
+    return pace, adding, forward + ends / 3, backward + ends * 2 / 3
 
 
 def _bubble(
-    full: Any, final: Any, layer: Spent, values: Problem, layout: Layout, microbatches: Any
-) -> tuple[Any, Any]:
+    full: Real, final: Real, layer: Spent, problem: Problem, layout: Layout
+) -> tuple[Real, Flag]:
     """Return the bubble of a step, and whether the last stage sets the pace.
 
     - Even stages wait for each other stage once, divided by the chunks:
@@ -191,8 +194,10 @@ def _bubble(
     full, final
         Seconds of one microbatch in a stage with most layers, and in the last.
     """
-    stages, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
-    odd = np.remainder(values["num_layers"], stages)
+    shape, balances = problem.shape, problem.program.balances_stages
+    stages, chunks = layout.pipeline_parallel, layout.virtual_pipeline
+    microbatches = microbatches_of(problem.run, layout)
+    odd = np.remainder(shape.num_layers, stages)
     behind = stages - odd
     lesser = full - layer.seconds
     even = (stages - 1) * full / chunks
@@ -211,11 +216,10 @@ def _bubble(
         microbatches * final + paced_by_final >= microbatches * full + paced_by_full
     )
     bubble = np.where(is_final, paced_by_final, paced_by_full)
-    balances = values["balances_stages"]
     if not np.any(balances):
         return bubble, is_final
-    most, last = stage_layers(values, layout)
-    between = (values["num_layers"] - most - last) * layer.seconds
+    most, last = stage_layers(shape, balances, layout)
+    between = (shape.num_layers - most - last) * layer.seconds
     others = np.maximum(between, 0.0) + np.minimum(full, final)
     others = np.where(stages > 1, others, 0.0)
     is_final = np.where(balances, (final >= full) | (stages == 1), is_final)

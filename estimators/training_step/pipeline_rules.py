@@ -14,18 +14,19 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.rules import Rule
+from estimators.structure import flag, number
 from estimators.training_step import hints
 from estimators.training_step.pipelines import (
     OPTIONS,
+    Cases,
     case_columns,
     cases_of,
-    flag,
     has_text,
     is_placed,
-    number,
     stages_before_output,
 )
 from estimators.training_step.placement import fault
+from estimators.training_step.problem import Choices, Layout, Shape
 
 _PLACED_BY = (
     *("num_layers", "num_mtp_layers", "pipeline_parallel", "virtual_pipeline", "schedule"),
@@ -48,25 +49,37 @@ def _has_chunks(values: Values) -> Any:
     each = np.maximum(chunks, 1)
     admits = (np.remainder(most, each) == 0) & (short <= most // each + 1)
     several = values["pipeline_parallel"] > 1
-    return np.equal(chunks, 1) | (several & (admits | is_placed(values)))
+    return np.equal(chunks, 1) | (several & (admits | _is_placed(values)))
+
+
+def _is_placed(values: Values) -> Any:
+    """Return whether a choice says where layers are."""
+    return is_placed(Choices.of(values))
+
+
+def _cases(values: Values, size: int) -> Cases:
+    """Return the pipelines of some rows; their shape matters only where a choice places layers."""
+    columns = {**_UNUSED, **values}
+    return cases_of(
+        case_columns(
+            Shape.of(columns), Choices.of(columns), Layout.of(columns), np.float64(np.nan)
+        ),
+        size,
+    )
 
 
 def _fits(values: Values) -> Any:
     """Return whether layers fit the stages as a choice places them; true where none does."""
-    given = is_placed(values)
+    given = _is_placed(values)
     size = np.broadcast(*(np.asarray(values[name]) for name in _PLACED_BY)).shape
     if not np.any(given) or 0 in size:  # earlier rules may leave a search no layout
         return np.ones(size, dtype=bool)
-    cases = cases_of(case_columns({**_UNUSED, **values}, values), max(1, *size, 1))
-    fits = np.array([not fault(case) for case, _ in cases.found])[cases.place].reshape(size)
+    cases = _cases(values, max(1, *size, 1))
+    fits = np.array([not fault(case) for case, _ in cases.pipelines])[cases.place].reshape(size)
     return fits | np.logical_not(given)
 
 
 _UNUSED: dict[str, Any] = {
-    "hidden_size": 1,
-    "num_heads": 1,
-    "head_size": 1,
-    "balances_stages": False,
     "num_experts": 1,
     "num_dense_layers": 0,
     "moe_period": 1,
@@ -75,7 +88,7 @@ _UNUSED: dict[str, Any] = {
 
 
 def _why(row: Values) -> str:
-    [(case, _)] = cases_of(case_columns({**_UNUSED, **row}, row), 1).found
+    [(case, _)] = _cases(row, 1).pipelines
     return fault(case)
 
 
@@ -89,7 +102,7 @@ def _by_ends(values: Values) -> Any:
 
 
 def _by_count(values: Values) -> Any:
-    return is_placed(values) & np.logical_not(_by_text(values)) & np.logical_not(_by_ends(values))
+    return _is_placed(values) & np.logical_not(_by_text(values)) & np.logical_not(_by_ends(values))
 
 
 PIPELINE_RULES = (
@@ -98,7 +111,7 @@ PIPELINE_RULES = (
         "pipeline_parallel",
         ("pipeline_parallel", "num_layers", *OPTIONS),
         # a choice may leave stages with the embedding or the loss alone
-        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | is_placed(v),
+        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | _is_placed(v),
         lambda row: f"is more than `num_layers` {row['num_layers']}",
         lambda row: f"use at most {row['num_layers']}",
     ),
@@ -261,7 +274,7 @@ def _behind_output(values: Values) -> Any:
     revision of nanotron is not known.
     """
     stages = np.maximum(number(values["pipeline_parallel"], 1.0), 1.0)
-    return stages - 1 - stages_before_output(values, stages)
+    return stages - 1 - stages_before_output(Shape.of({**_UNUSED, **values}), stages)
 
 
 def _has_group(values: Values) -> Any:

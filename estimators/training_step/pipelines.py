@@ -7,15 +7,19 @@ more. Closed forms cover them. Modules `placement` and `in_flight` compute the o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Values
 from estimators.factored import distinct
+from estimators.structure import equals, number
 from estimators.training_step.in_flight import held_of, ranks_of
 from estimators.training_step.placement import KINDS, Case
+
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Choices, Layout, Problem, Run, Shape
+    from estimators.values import Array, Flag, Real, Text
 
 OPTIONS = (
     *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage"),
@@ -35,9 +39,9 @@ class Ranks(NamedTuple):
         1 where a rank has the embedding, or the output layer; else 0.
     """
 
-    layers: dict[str, Any]
-    embedding: Any
-    output: Any
+    layers: dict[str, Array]
+    embedding: Array
+    output: Array
 
 
 class Held(NamedTuple):
@@ -53,102 +57,79 @@ class Held(NamedTuple):
         Microbatches of which the output layer's part is kept.
     """
 
-    layers: dict[str, Any]
-    chunks: Any
-    outputs: Any
+    layers: dict[str, Array]
+    chunks: Array
+    outputs: Array
 
 
 class Cases(NamedTuple):
-    """The distinct pipelines, and the place of each row's pipeline among them."""
+    """The distinct pipelines with their further numbers, and the place of each row among them."""
 
-    found: list[Any]
+    pipelines: list[tuple[Case, tuple[int, ...]]]
     place: Array
 
 
-def number(value: Any, missing: float = 0.0) -> Any:
-    """Return a number or a column of them; `missing` where there is none."""
-    given = np.asarray(np.nan if value is None else value, dtype=np.float64)
-    return np.where(np.isnan(given), missing, given)[()]
-
-
-def flag(value: Any) -> Any:
-    """Return a flag or a column of them; false where there is none."""
-    return np.equal(value, True)
-
-
-def has_text(value: Any) -> Any:
+def has_text(value: Text) -> Flag:
     """Return whether there is a text: one, or for each row of a column."""
     if value is None or isinstance(value, str):
-        return value is not None
-    return np.fromiter((each is not None for each in value), bool, len(value))
+        return np.bool_(value is not None)
+    return np.fromiter((text is not None for text in value), bool, len(value))
 
 
-def is_placed(values: Values) -> Any:
+def is_placed(choices: Choices) -> Flag:
     """Return whether a choice says where layers are."""
-    layout = has_text(values["pipeline_layout"])
-    ends = number(values["layers_in_first_stage"]) + number(values["layers_in_last_stage"]) > 0
-    counts = flag(values["counts_embedding"]) | flag(values["counts_loss"])
-    return layout | ends | counts
+    ends = number(choices.layers_in_first_stage) + number(choices.layers_in_last_stage) > 0
+    counts = choices.counts_embedding | choices.counts_loss
+    return has_text(choices.pipeline_layout) | ends | counts
 
 
-def is_mixture(values: Values) -> Any:
-    """Return whether any layer has experts."""
-    return np.greater(values["num_experts"], 1)
-
-
-def runs_ahead(values: Values) -> Any:
+def runs_ahead(problem: Problem) -> Flag:
     """Return whether the warm-up of a rank with interleaved chunks has one forward pass more.
 
     It has where the program hides the exchange of experts' tokens behind another microbatch
     (Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py
     `get_pp_rank_microbatches`).
     """
-    return flag(values["overlaps_expert_comm"]) & is_mixture(values)
+    return problem.overlap.overlaps_expert_comm & (problem.shape.num_experts > 1)
 
 
-def is_simple(values: Values, layout: Values) -> Any:
+def is_simple(problem: Problem, layout: Layout) -> Flag:
     """Return for each row whether closed forms cover its pipeline; see the module."""
-    ranks, chunks, layers = (
-        layout["pipeline_parallel"],
-        layout["virtual_pipeline"],
-        values["num_layers"],
-    )
-    has_mtp = number(values["num_mtp_layers"]) > 0
-    mixed = (values["sparse_share"] > 0) & (values["sparse_share"] < 1)
-    special = is_placed(values) | has_mtp | mixed | np.not_equal(values["schedule"], "1f1b")
+    shape, choices = problem.shape, problem.choices
+    ranks, chunks = layout.pipeline_parallel, layout.virtual_pipeline
+    mixed = (shape.sparse_share > 0) & (shape.sparse_share < 1)
+    special = is_placed(choices) | (number(shape.num_mtp_layers) > 0) | mixed
+    special = special | ~equals(choices.schedule, "1f1b")
     if np.all(special):
         return np.broadcast_to(np.array(False), np.shape(ranks))
     plain = chunks == 1
-    dense = plain & ~is_mixture(values)
-    each = layers / (ranks * chunks)
-    even = each == np.floor(each)
-    if np.any(values["balances_stages"]):
-        even = even & (plain | ~np.asarray(values["balances_stages"]))
-    found = dense | even
-    usual = np.isnan(number(values["microbatch_group"], np.nan))
+    dense = plain & ~(shape.num_experts > 1)
+    layers = shape.num_layers / (ranks * chunks)
+    even = (layers == np.floor(layers)) & (plain | ~problem.program.balances_stages)
+    usual = np.isnan(choices.microbatch_group)
     # a search has whole rounds of microbatches
-    if np.ndim(values["seq_len"]) and np.any(chunks > 1):
-        usual = usual & (np.remainder(microbatches_of(values, layout), ranks) == 0)
-    return found & ~special & (plain | usual & np.logical_not(runs_ahead(values)))
+    if np.ndim(shape.seq_len) and np.any(chunks > 1):
+        usual = usual & (np.remainder(microbatches_of(problem.run, layout), ranks) == 0)
+    simple: Flag = (dense | even) & ~special & (plain | usual & ~runs_ahead(problem))
+    return simple
 
 
-def microbatches_of(values: Values, layout: Values) -> Any:
+def microbatches_of(run: Run, layout: Layout) -> Real:
     """Return the microbatches of a step on one replica."""
-    return values["global_batch_size"] / (layout["data_parallel"] * layout["microbatch_size"])
+    return run.global_batch_size / (layout.data_parallel * layout.microbatch_size)
 
 
 GROUPS = 4
 """Groups of microbatches that show how a pipeline fills, runs and drains; further ones repeat."""
 
 
-def few_of(microbatches: Any, values: Values, layout: Values) -> Any:
+def few_of(microbatches: Real, choices: Choices, layout: Layout) -> Real:
     """Return the microbatches of a step, reduced to as many as decide its ends and its peak.
 
     Pipelines that differ only in further microbatches are one case.
     """
-    ranks, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
-    given = number(values["microbatch_group"])
-    group = np.where(given > 0, given, ranks)
+    ranks, chunks = layout.pipeline_parallel, layout.virtual_pipeline
+    group = np.where(choices.microbatch_group > 0, choices.microbatch_group, ranks)
     whole = np.remainder(microbatches, group) == 0
     interleaved = np.where(whole, np.minimum(microbatches, GROUPS * group), microbatches)
     return np.where(chunks == 1, np.minimum(microbatches, 2 * ranks), interleaved)
@@ -169,33 +150,41 @@ def usual_group(num_microbatches: int, ranks: int) -> int:
     return num_microbatches
 
 
-def case_columns(values: Values, layout: Values) -> dict[str, Any]:
-    """Return the fields of `placement.Case` as numbers or columns; texts stay texts."""
-    hidden, width = values["hidden_size"], values["num_heads"] * values["head_size"]
-    balances = flag(values["balances_stages"])
-    output: Any = np.nan
-    if np.any(balances):
-        cost = 4 * width * hidden + 3 * values["ffn_hidden_size"] * hidden
-        output = np.where(balances, number(values["vocab_size"]) * hidden / cost, np.nan)
+def case_columns(
+    shape: Shape, choices: Choices, layout: Layout, output_layers: Real
+) -> dict[str, Real | Flag | Text]:
+    """Return the fields of `placement.Case` as numbers or columns; texts stay texts.
+
+    `output_layers` is the result of `layers_of_output`; NaN where stages are not balanced.
+    """
     return {
-        "layers": values["num_layers"],
-        "dense_layers": number(values["num_dense_layers"]),
-        "moe_period": number(values["moe_period"], 1.0),
-        "mtp_layers": number(values["num_mtp_layers"]),
-        "ranks": layout["pipeline_parallel"],
-        "chunks": layout["virtual_pipeline"],
-        "first": number(values["layers_in_first_stage"]),
-        "last": number(values["layers_in_last_stage"]),
-        "counts_embedding": flag(values["counts_embedding"]),
-        "counts_loss": flag(values["counts_loss"]),
-        "layout": values["pipeline_layout"],
-        "is_mixture": is_mixture(values),
-        "output_layers": output,
-        "schedule": values["schedule"],
+        "layers": shape.num_layers,
+        "dense_layers": number(shape.num_dense_layers),
+        "moe_period": number(shape.moe_period, 1.0),
+        "mtp_layers": number(shape.num_mtp_layers),
+        "ranks": layout.pipeline_parallel,
+        "chunks": layout.virtual_pipeline,
+        "first": number(choices.layers_in_first_stage),
+        "last": number(choices.layers_in_last_stage),
+        "counts_embedding": choices.counts_embedding,
+        "counts_loss": choices.counts_loss,
+        "layout": choices.pipeline_layout,
+        "is_mixture": shape.num_experts > 1,
+        "output_layers": output_layers,
+        "schedule": choices.schedule,
     }
 
 
-def cases_of(columns: dict[str, Any], size: int) -> Cases:
+def layers_of_output(problem: Problem) -> Real:
+    """Return the layers with as many products as the output layer; NaN: not balanced."""
+    shape, balances = problem.shape, problem.program.balances_stages
+    if not np.any(balances):
+        return np.float64(np.nan)
+    cost, _ = _balanced_products(shape)
+    return np.where(balances, shape.vocab_size * shape.hidden_size / cost, np.nan)
+
+
+def cases_of(columns: Mapping[str, Real | Flag | Text], size: int) -> Cases:
     """Return the distinct pipelines, each a `Case` with a tuple of its further numbers.
 
     Parameters
@@ -205,112 +194,111 @@ def cases_of(columns: dict[str, Any], size: int) -> Cases:
     size
         Number of rows.
     """
-    known: dict[str, list[Any]] = {}
+    same: dict[str, Any] = {}
     coded: dict[str, Array] = {}
+    meaning: dict[str, list[Any]] = {}
     for name, column in columns.items():
-        whole = np.asarray(column)
-        if whole.ndim == 0:
-            only = whole.item()
-            known[name] = [None if only != only else only]
+        table = np.asarray(column)
+        if table.ndim == 0:
+            [same[name]], _ = _codes(table.reshape(1))
         elif name in _CODED:
-            given = [None if each is None or each != each else each for each in whole.tolist()]
-            known[name] = list(dict.fromkeys(given))
-            codes = {each: code for code, each in enumerate(known[name])}
-            coded[name] = np.fromiter((codes[each] for each in given), np.int64, size)
+            meaning[name], coded[name] = _codes(table)
         else:
-            coded[name] = whole
-    table: dict[str, Array] = {}
+            coded[name] = table
+    rows: dict[str, Array] = {}
     place = np.zeros(size, dtype=np.int64)
     if coded:
-        table, place = distinct(coded, tuple(coded))
-    count = max((len(each) for each in table.values()), default=1)
-    lists = [
-        [known[name][int(code)] for code in table.get(name, [0])]
-        if name in known
-        else table[name].tolist()
-        for name in columns
-    ]
-    filled = [each * count if len(each) < count else each for each in lists]
+        rows, place = distinct(coded, tuple(coded))
+    count = max((len(column) for column in rows.values()), default=1)
+    lists = {name: [value] * count for name, value in same.items()}
+    for name, column in rows.items():
+        values = column.tolist()
+        lists[name] = [meaning[name][code] for code in values] if name in meaning else values
     names = tuple(columns)
-    return Cases([_case(names, row) for row in zip(*filled, strict=True)], place)
+    pipelines = zip(*(lists[name] for name in names), strict=True)
+    return Cases([_case(names, row) for row in pipelines], place)
+
+
+def _codes(column: Array) -> tuple[list[Any], Array]:
+    """Return the distinct values of a column, and the place of each row's; NaN is None."""
+    values = [None if value is None or value != value else value for value in column.tolist()]
+    distinct_values = list(dict.fromkeys(values))
+    code = {value: number for number, value in enumerate(distinct_values)}
+    return distinct_values, np.fromiter((code[value] for value in values), np.int64, len(values))
 
 
 @lru_cache(maxsize=65_536)
 def _case(names: tuple[str, ...], row: tuple[Any, ...]) -> tuple[Case, tuple[int, ...]]:
     """Return a pipeline and its further numbers from their names and values."""
-    own = dict(zip(names, row, strict=True))
-    output, layout, schedule = (own.pop(name) for name in ("output_layers", "layout", "schedule"))
-    flags = {name: bool(own.pop(name)) for name in _FLAGS}
-    counts = {name: int(own.pop(name)) for name in _COUNTS}
-    # NaN is no key of a cache
-    output = None if output is None or np.isnan(output) else float(output)
-    fields: dict[str, Any] = {**counts, **flags, "layout": layout or "", "schedule": schedule}
-    return Case(**fields, output_layers=output), tuple(int(each) for each in own.values())
+    values = dict(zip(names, row, strict=True))
+    output, layout, schedule = (values.pop(name) for name in _CODED)
+    flags = {name: bool(values.pop(name)) for name in _FLAGS}
+    counts: dict[str, Any] = {name: int(values.pop(name)) for name in _COUNTS}
+    case = Case(**counts, **flags, layout=layout or "", schedule=schedule, output_layers=output)
+    return case, tuple(int(value) for value in values.values())
 
 
-_CODED = ("layout", "output_layers", "schedule")
+_CODED = ("output_layers", "layout", "schedule")
 _FLAGS = ("counts_embedding", "counts_loss", "is_mixture")
 _COUNTS = (
     *("layers", "dense_layers", "moe_period", "mtp_layers", "ranks", "chunks", "first", "last"),
 )
 
 
-def stage_layers(values: Values, layout: Values) -> tuple[Any, Any]:
+def stage_layers(shape: Shape, balances: Flag, layout: Layout) -> tuple[Real, Real]:
     """Return the layers of the fullest stages and of the last stage of simple pipelines.
 
     Where stages cannot be even, the last one has a layer less, because it has the output layer. A
     program that balances stages counts the output layer as the number of layers with as many
     products.
     """
-    stages = layout["pipeline_parallel"]
-    most = np.ceil(values["num_layers"] / stages)
-    last = np.floor(values["num_layers"] / stages)
-    balances = values["balances_stages"]
+    stages = layout.pipeline_parallel
+    most, last = np.ceil(shape.num_layers / stages), np.floor(shape.num_layers / stages)
     if not np.any(balances):
         return most, last
-    fullest, behind = _balanced(values, stages)
+    fullest, behind = _balanced(shape, stages)
     return np.where(balances, fullest, most), np.where(balances, behind, last)
 
 
-def _balanced(values: Values, stages: Any) -> tuple[Any, Any]:
+def _balanced(shape: Shape, stages: Real) -> tuple[Real, Real]:
     """Return the layers of the first stage and of the one with the output layer, if balanced.
 
     A stage takes layers until its share of the products is exceeded (huggingface/nanotron
     @0e0a27ea src/nanotron/models/base.py build_model, models/llama.py get_block_compute_costs).
     """
-    cost, total = _balanced_products(values)
-    layers, each = values["num_layers"], total / (stages * cost)
-    before = stages_before_output(values, stages)
+    cost, total = _balanced_products(shape)
+    layers, share = shape.num_layers, total / (stages * cost)
+    before = stages_before_output(shape, stages)
     taken = np.where(before > 0, np.floor(before * total / (stages * cost)) + 1, 0.0)
-    return np.minimum(np.floor(each) + 1, layers), np.maximum(layers - taken, 0.0)
+    return np.minimum(np.floor(share) + 1, layers), np.maximum(layers - taken, 0.0)
 
 
-def stages_before_output(values: Values, stages: Any) -> Any:
+def stages_before_output(shape: Shape, stages: Real) -> Real:
     """Return the number of stages before the one with the output layer, if balanced.
 
     It is one quotient of whole numbers. So a share of exactly n layers is exact, and n layers do
     not exceed it.
     """
-    cost, total = _balanced_products(values)
-    layers = np.maximum(number(values["num_layers"], 1.0), 1.0)
+    cost, total = _balanced_products(shape)
+    layers = np.maximum(number(shape.num_layers, 1.0), 1.0)
     return np.minimum(np.ceil(layers * stages * cost / total), stages) - 1
 
 
-def _balanced_products(values: Values) -> tuple[Any, Any]:
+def _balanced_products(shape: Shape) -> tuple[Real, Real]:
     """Return the weights in a layer's products, and in those of all layers and the output layer.
 
     A layer has ``4 x heads x head size x hidden + 3 x ffn x hidden``; a shape that is not known
     counts as one weight a layer. Source: huggingface/nanotron @0e0a27ea
     src/nanotron/models/llama.py get_block_compute_costs.
     """
-    hidden = number(values["hidden_size"])
-    width = number(values["num_heads"]) * number(values["head_size"])
-    cost = np.maximum(4 * width * hidden + 3 * number(values["ffn_hidden_size"]) * hidden, 1.0)
-    layers = np.maximum(number(values["num_layers"], 1.0), 1.0)
-    return cost, layers * cost + number(values["vocab_size"]) * hidden
+    hidden = number(shape.hidden_size)
+    width = number(shape.num_heads) * number(shape.head_size)
+    cost = np.maximum(4 * width * hidden + 3 * number(shape.ffn_hidden_size) * hidden, 1.0)
+    layers = np.maximum(number(shape.num_layers, 1.0), 1.0)
+    return cost, layers * cost + shape.vocab_size * hidden
 
 
-def over_kinds(layers: Mapping[str, Any], figures: Mapping[str, Any]) -> Any:
+def over_kinds(layers: Mapping[str, Real], figures: Mapping[str, Real]) -> Real:
     """Return the sum over kinds of layers: number of layers times the figure of one.
 
     The figure of a kind without layers is ignored: a batch may hold another model's figure there.
@@ -318,70 +306,83 @@ def over_kinds(layers: Mapping[str, Any], figures: Mapping[str, Any]) -> Any:
     if len(layers) == 1:
         [(name, count)] = layers.items()
         return count * figures[name]
-    return sum(np.where(count > 0, count * figures[name], 0.0) for name, count in layers.items())
+    parts = (np.where(count > 0, count * figures[name], 0.0) for name, count in layers.items())
+    return reduce(np.add, parts)
 
 
-def ranks_at(values: Values, layout: Values) -> Ranks:
+def ranks_at(problem: Problem, layout: Layout) -> Ranks:
     """Return the ranks of each row's pipeline that may need most memory: first and last, or more.
 
     A single stage counts as the first.
     """
-    simple = is_simple(values, layout)
-    most, last = stage_layers(values, layout)
-    one = 1.0 * (layout["pipeline_parallel"] == 1)
-    found = Ranks(
-        by_kind(np.stack([most, last]), values),
-        np.stack([np.ones_like(one), np.zeros_like(one)]),
-        np.stack([one, np.ones_like(one)]),
+    simple = is_simple(problem, layout)
+    most, last = stage_layers(problem.shape, problem.program.balances_stages, layout)
+    single = 1.0 * (layout.pipeline_parallel == 1)
+    size = np.size(single)
+    ranks = Ranks(
+        by_kind(np.stack([most, last]), problem.shape),
+        np.stack([np.ones_like(single), np.zeros_like(single)]),
+        np.stack([single, np.ones_like(single)]),
     )
     if np.all(simple):
-        return found
-    others, cases = _others(case_columns(values, layout), simple, len(one))
-    own = [ranks_of(case) for case, _ in cases.found]
-    tables = [(each.layers, each.has_embedding, each.has_output) for each in own]
-    return Ranks(*_with_others(found, tables, cases.place, others, len(one)))
+        return ranks
+    columns = case_columns(problem.shape, problem.choices, layout, layers_of_output(problem))
+    others, cases = _others(columns, simple, size)
+    tables = [
+        (candidates.layers, candidates.has_embedding, candidates.has_output)
+        for candidates in (ranks_of(case) for case, _ in cases.pipelines)
+    ]
+    return Ranks(*_with_others(ranks, tables, cases.place, others, size))
 
 
-def held_at(values: Values, layout: Values, simple: Any = None) -> Held:
+def held_at(problem: Problem, layout: Layout, simple: Flag) -> Held:
     """Return the activations that the ranks of `ranks_at` hold at their peak.
 
-    Parameters
-    ----------
-    simple
-        See `is_simple`; None: not known yet.
+    `simple` is the result of `is_simple`.
     """
-    simple = is_simple(values, layout) if simple is None else simple
-    ranks, chunks = layout["pipeline_parallel"], layout["virtual_pipeline"]
-    microbatches = microbatches_of(values, layout)
-    most, last = stage_layers(values, layout)
+    ranks, chunks = layout.pipeline_parallel, layout.virtual_pipeline
+    microbatches = microbatches_of(problem.run, layout)
+    most, last = stage_layers(problem.shape, problem.program.balances_stages, layout)
     # interleaved: (ranks - 1)/chunks more than the pipeline is deep (arXiv 2205.05198)
     under_way = np.where(chunks > 1, ranks + (ranks - 1) / chunks, ranks)
     first = np.minimum(under_way, microbatches)
     behind = np.minimum(((chunks - 1) * ranks + 1) / chunks, microbatches)
     behind = np.where(ranks > 1, behind, 0.0)
-    found = Held(
-        by_kind(np.stack([most * first, last * behind]), values),
+    held = Held(
+        by_kind(np.stack([most * first, last * behind]), problem.shape),
         np.stack([chunks * first, chunks * behind]),
         np.stack([1.0 * (ranks == 1), np.ones_like(behind)]),
     )
     if np.all(simple):
-        return found
-    columns = case_columns(values, layout) | {
-        "microbatches": few_of(microbatches, values, layout),
-        "group": number(values["microbatch_group"]),
-        "ahead": runs_ahead(values),
-    }
-    others, cases = _others(columns, simple, len(microbatches))
-    own = [
+        return held
+    size = np.size(microbatches)
+    others, cases = _others(scheduled_columns(problem, layout, microbatches), simple, size)
+    tables = [
         held_of(case, count, in_a_row or usual_group(count, case.ranks), ahead)
-        for case, (count, in_a_row, ahead) in cases.found
+        for case, (count, in_a_row, ahead) in cases.pipelines
     ]
-    return Held(*_with_others(found, own, cases.place, others, len(microbatches)))
+    return Held(*_with_others(held, tables, cases.place, others, size))
 
 
-def by_kind(layers: Array, values: Values) -> dict[str, Any]:
+def scheduled_columns(
+    problem: Problem, layout: Layout, microbatches: Real
+) -> dict[str, Real | Flag | Text]:
+    """Return the columns of `case_columns`, and three whole numbers that order the passes.
+
+    They are the microbatches, those that a chunk takes in a row (0: as many as usual), and the
+    passes that a rank runs ahead.
+    """
+    choices = problem.choices
+    return case_columns(problem.shape, choices, layout, layers_of_output(problem)) | {
+        "microbatches": few_of(microbatches, choices, layout),
+        "group": number(choices.microbatch_group),
+        "ahead": runs_ahead(problem),
+    }
+
+
+def by_kind(layers: Array, shape: Shape) -> dict[str, Array]:
     """Return layers by kind, for pipelines whose layers are all of one kind."""
-    mixed = values["sparse_share"]
+    mixed = shape.sparse_share
     if not np.any(mixed):
         return {"dense": layers}
     if np.all(mixed == 1):
@@ -389,23 +390,26 @@ def by_kind(layers: Array, values: Values) -> dict[str, Any]:
     return {"dense": layers * (1 - mixed), "mixture": layers * mixed}
 
 
-def _others(columns: dict[str, Any], is_simple_row: Any, size: int) -> tuple[Array, Cases]:
+def _others(
+    columns: Mapping[str, Real | Flag | Text], is_simple_row: Flag, size: int
+) -> tuple[Array, Cases]:
     """Return the rows that are not simple, and their pipelines."""
     rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
     if len(rows) < size:
         columns = {
-            name: column[rows] if np.ndim(column) else column for name, column in columns.items()
+            name: column[rows] if isinstance(column, np.ndarray) and column.ndim else column
+            for name, column in columns.items()
         }
     return rows, cases_of(columns, len(rows))
 
 
 def _with_others(
-    simple: tuple[dict[str, Any], Any, Any],
-    found: Sequence[tuple[Array, Array, Array]],
+    simple: tuple[dict[str, Array], Array, Array],
+    others: Sequence[tuple[Array, Array, Array]],
     place: Array,
     rows: Array,
     size: int,
-) -> tuple[dict[str, Any], Any, Any]:
+) -> tuple[dict[str, Array], Array, Array]:
     """Return layers by kind and two further figures of all rows: [rank][row].
 
     A pipeline with fewer ranks than another repeats its last rank.
@@ -414,20 +418,20 @@ def _with_others(
     ----------
     simple
         The figures of two ranks, computed as if all rows were simple.
-    found
+    others
         Figures of each pipeline that is not simple, layers as [kind][rank].
     place, rows
-        Place in `found` of each of the rows that are not simple, and the numbers of these rows.
+        Place in `others` of each of the rows that are not simple, and the numbers of these rows.
     """
-    height = max(2, *(len(each[1]) for each in found))
-    table = np.empty((len(KINDS) + 2, height, len(found)))
-    for pipeline, (layers, *further) in enumerate(found):
+    height = max(2, *(len(pipeline[1]) for pipeline in others))
+    table = np.empty((len(KINDS) + 2, height, len(others)))
+    for pipeline, (layers, *further) in enumerate(others):
         count = layers.shape[1]
         table[: len(KINDS), :count, pipeline] = layers
         table[len(KINDS) :, :count, pipeline] = further
         table[:, count:, pipeline] = table[:, count - 1 : count, pipeline]
 
-    def whole(before: Any, other: Array) -> Array:
+    def whole(before: Real, other: Array) -> Array:
         of_others = other.take(place, axis=1)
         if len(rows) == size:
             return of_others
@@ -439,7 +443,7 @@ def _with_others(
 
     layers_before, *before = simple
     kinds = {
-        name: whole(layers_before.get(name, 0.0), table[kind])
+        name: whole(layers_before.get(name, np.float64(0.0)), table[kind])
         for kind, name in enumerate(KINDS)
         if table[kind].any() or (name in layers_before and len(rows) < size)
     }

@@ -21,24 +21,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Values
 from estimators.distinct import distinct
 from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
 from estimators.training_step.event_simulation import alternates, simulated
 from estimators.training_step.pipelines import (
-    case_columns,
     cases_of,
-    few_of,
     microbatches_of,
-    number,
-    runs_ahead,
+    scheduled_columns,
     usual_group,
 )
 from estimators.training_step.placement import KINDS, Case
+
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Layout, Problem
+    from estimators.values import Array, Real
 
 
 class Pace(NamedTuple):
@@ -54,13 +54,13 @@ class Pace(NamedTuple):
         Seconds of a step that it waits for others.
     """
 
-    layers: dict[str, Any]
-    embedding: Any
-    output: Any
-    bubble: Any
+    layers: Mapping[str, Real]
+    embedding: Real
+    output: Real
+    bubble: Real
 
 
-class Work(NamedTuple):
+class Seconds(NamedTuple):
     """Seconds of each kind of work for one microbatch: [kind of `critical_path.WORK`][row].
 
     Attributes
@@ -76,12 +76,9 @@ class Work(NamedTuple):
     weights: Array
 
 
-def work_of(
-    kinds: Mapping[str, tuple[Any, Any, Any]],
-    embedding: Any,
-    output: Any,
-    size: int,
-) -> Work:
+def seconds_of(
+    kinds: Mapping[str, tuple[Real, Real, Real]], embedding: Real, output: Real, size: int
+) -> Seconds:
     """Return the seconds of each kind of work.
 
     A third of the time of output layer and embedding is forward. Of the output layer another third
@@ -96,7 +93,7 @@ def work_of(
     size
         Rows.
     """
-    nothing = (0.0, 0.0, 0.0)
+    nothing = (np.float64(0.0),) * 3
     rows = [
         *(kinds.get(name, nothing) for name in KINDS),
         (embedding / 3, embedding * 2 / 3, embedding * 2 / 3),
@@ -106,27 +103,22 @@ def work_of(
     for kind, row in enumerate(rows):
         for way, seconds in enumerate(row):
             columns[way, kind] = seconds
-    return Work(*columns)
+    return Seconds(*columns)
 
 
-def pace_of(work: Work, values: Values, layout: Values) -> Pace:
+def pace_of(work: Seconds, problem: Problem, layout: Layout) -> Pace:
     """Return the pace of pipelines that are placed one by one, one element a row of `layout`."""
     size = work.forward.shape[1]
-    microbatches = np.broadcast_to(microbatches_of(values, layout), size)
-    columns = case_columns(values, layout) | {
-        "microbatches": few_of(microbatches, values, layout),
-        "group": number(values["microbatch_group"]),
-        "ahead": runs_ahead(values),
-    }
-    cases = cases_of(columns, size)
+    microbatches = np.broadcast_to(microbatches_of(problem.run, layout), size)
+    cases = cases_of(scheduled_columns(problem, layout, microbatches), size)
     # rows of a pipeline are put next to each other: each then has a slice of every table
     order = np.argsort(cases.place, kind="stable")
-    ends = np.cumsum(np.bincount(cases.place, minlength=len(cases.found))).tolist()
+    ends = np.cumsum(np.bincount(cases.place, minlength=len(cases.pipelines))).tolist()
     many = microbatches[order]
     seconds = np.concatenate(work)[:, order]
     bubble, counts = np.empty(size), np.empty((size, len(WORK)))
     begin = 0
-    for (case, (few, given, ahead)), end in zip(cases.found, ends, strict=True):
+    for (case, (few, given, ahead)), end in zip(cases.pipelines, ends, strict=True):
         rows = slice(begin, end)
         in_a_row = given or usual_group(few, case.ranks)
         counts[rows], bubble[rows] = _case_pace(
@@ -143,7 +135,7 @@ def pace_of(work: Work, values: Values, layout: Values) -> Pace:
 
 def _case_pace(
     case: Case, few: int, count: Array, order: tuple[int, int], seconds: Array
-) -> tuple[Array, Array]:
+) -> tuple[Array, Real]:
     """Return the work of the rank that works longest, and the bubble of a step: one a row.
 
     Parameters
@@ -153,13 +145,13 @@ def _case_pace(
     order
         Microbatches that a chunk takes in a row, and further forward passes of the warm-up.
     seconds
-        The three parts of `Work` one below the other: [part and kind of work][row].
+        The three parts of `Seconds` one below the other: [part and kind of work][row].
     """
     by_rank = _rank_work(case)
     parts = seconds.reshape(3, len(WORK), -1)
-    each = by_rank @ (parts[0] + parts[1])
-    slowest = by_rank[np.argmax(each, axis=0)]
-    most = each.max(axis=0)
+    both_passes = by_rank @ (parts[0] + parts[1])
+    slowest = by_rank[np.argmax(both_passes, axis=0)]
+    most = both_passes.max(axis=0)
     if case.schedule != "1f1b":
         forward, backward, weights = (np.einsum("rk,kr->r", slowest, part) for part in parts)
         bubble = BUBBLES[case.schedule](case.ranks, forward, backward - weights, weights)
@@ -170,9 +162,9 @@ def _case_pace(
     if case.chunks > 1 and (case.layout or case.first or case.last):
         turns = alternates(case, both)
         if turns.any():
-            for each_count in distinct(count[turns]):
-                rows = np.flatnonzero(turns & (count == each_count))
-                whole[rows] = simulated(case, int(each_count), group, both[:, rows], ahead)
+            for microbatches in distinct(count[turns]):
+                rows = np.flatnonzero(turns & (count == microbatches))
+                whole[rows] = simulated(case, int(microbatches), group, both[:, rows], ahead)
     return slowest, whole - count * most
 
 
@@ -186,39 +178,43 @@ def _rank_work(case: Case) -> Array:
     return np.asarray(differing / 2 if case.schedule == "dualpipe" else differing)
 
 
-def zb_h1(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+def zb_h1(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of ZB-H1's bubble from those of a stage's passes; see the module."""
-    return (ranks - 1) * (inputs + np.maximum(forward - weights, 0.0))
+    bubble: Real = (ranks - 1) * (inputs + np.maximum(forward - weights, 0.0))
+    return bubble
 
 
-def zb_h2(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+def zb_h2(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of ZB-H2's bubble from those of a stage's passes; see the module."""
-    return (ranks - 1) * np.maximum(forward + inputs - 2 * weights, 0.0)
+    bubble: Real = (ranks - 1) * np.maximum(forward + inputs - 2 * weights, 0.0)
+    return bubble
 
 
-def zbv(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+def zbv(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of ZBV's bubble from those of both chunks of a rank; see the module."""
     longer = 2 * (np.maximum(forward, inputs) - weights)
     longer = np.maximum(longer, 2 * forward - inputs - weights)
-    return (ranks - 1) / 2 * np.maximum(np.maximum(longer, weights - forward), 0.0)
+    bubble: Real = (ranks - 1) / 2 * np.maximum(np.maximum(longer, weights - forward), 0.0)
+    return bubble
 
 
-def dualpipe(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+def dualpipe(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of DualPipe's bubble from those of a stage's passes.
 
     ``(p/2 - 1) x max(F + B - W + max(F, B), 2 F)``: the published bubble where F is at most B and
     W at most 2 B - F. A simulation gave the other cases.
     """
     once = forward + inputs - weights + np.maximum(forward, inputs)
-    return (ranks / 2 - 1) * np.maximum(once, 2 * forward)
+    bubble: Real = (ranks / 2 - 1) * np.maximum(once, 2 * forward)
+    return bubble
 
 
-def dualpipev(ranks: int, forward: Any, inputs: Any, weights: Any) -> Any:
+def dualpipev(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of DualPipeV's bubble from those of both stages of a rank."""
     return dualpipe(2 * ranks, forward / 2, inputs / 2, weights / 2)
 
 
-BUBBLES: dict[str, Callable[[int, Any, Any, Any], Any]] = {
+BUBBLES: dict[str, Callable[[int, Real, Real, Real], Real]] = {
     "zb_h1": zb_h1,
     "zb_h2": zb_h2,
     "zbv": zbv,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Values
 from estimators.factored import take
 from estimators.training_step import network
 from estimators.training_step.layer import Layer, Size
 from estimators.training_step.network import Group
+
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Layout, Problem
+    from estimators.values import Array, Real
 
 
 class Spent(NamedTuple):
@@ -38,30 +41,30 @@ class Spent(NamedTuple):
         See `layer.Layer`.
     """
 
-    parts: dict[str, Any]
-    seconds: Any
-    forward: Any
-    waits: Any
-    launched: Any
-    launches: Any
-    forward_launches: Any
-    clock: Any
-    joules: Any
-    sent_bytes: Any
-    gathering: Any
-    weight_gradients: Any
+    parts: dict[str, Real]
+    seconds: Real
+    forward: Real
+    waits: Real
+    launched: Real
+    launches: Real
+    forward_launches: Real
+    clock: Real
+    joules: Real
+    sent_bytes: Real
+    gathering: Real
+    weight_gradients: Real
 
     def take(self, index: Array | None) -> Spent:
         """Return one element a place of `index`; None: as it is."""
         parts = {name: take(part, index) for name, part in self.parts.items()}
-        return Spent(parts, *(take(each, index) for each in self[1:]))
+        return Spent(parts, *(take(figure, index) for figure in self[1:]))
 
 
-def spent_on(layer: Layer, size: Size, values: Values, layout: Values) -> Spent:
+def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spent:
     """Return the seconds of a layer as a step needs them."""
-    tensor, volume = layout["tensor_parallel"], 2.0 * size.tokens * size.hidden
-    group = Group(tensor, values["nvlink_size"])
-    whole = network.gather_seconds(group, volume, values)
+    tensor, volume = layout.tensor_parallel, 2.0 * size.tokens * size.hidden
+    group = Group(tensor, problem.system.nvlink_size)
+    whole = network.gather_seconds(group, volume, problem)
     waits = layer.forward["host"] + layer.backward["host"]
     return Spent(
         of_layers(layer),
@@ -74,12 +77,12 @@ def spent_on(layer: Layer, size: Size, values: Values, layout: Values) -> Spent:
         layer.clock,
         layer.joules,
         volume / tensor,
-        np.where(layout["uses_sequence_parallel"], 0.0, whole),
+        np.where(layout.uses_sequence_parallel, 0.0, whole),
         layer.weight_gradients,
     )
 
 
-def of_layers(layer: Layer) -> dict[str, Any]:
+def of_layers(layer: Layer) -> dict[str, Real]:
     """Return the seconds of one layer and microbatch by part of the step."""
     forward, backward, again = layer.forward, layer.backward, layer.recompute
     both = {name: forward[name] + backward[name] for name in forward}

@@ -7,6 +7,7 @@ import pytest
 
 from estimators.training_step.pipelines import stage_layers
 from estimators.training_step.placement import balanced
+from estimators.training_step.problem import Layout, Shape
 from tests.estimators.training_step_cases import FREE, step, step_with
 from tests.estimators.training_step_figures import CORE, FORWARD, OUTPUT, SMALL, close
 
@@ -17,6 +18,8 @@ LLAMA_1B = {
     "head_size": 64.0,
     "ffn_hidden_size": 8192.0,
     "vocab_size": 131072.0,
+    "num_dense_layers": 0,
+    "num_experts": 1,
 }
 """A layer has 4 x 2048^2 + 3 x 8192 x 2048 = 67,108,864 weights, the output layer 131072 x 2048 =
 268,435,456, four times as many: 20 in all."""
@@ -37,11 +40,10 @@ LLAMA_1B = {
 def test_a_stage_takes_layers_until_its_share_is_exceeded(
     stages: int, most: int, last: int
 ) -> None:
-    layout = {"pipeline_parallel": np.array([float(stages)])}
-    found = stage_layers({**LLAMA_1B, "balances_stages": True}, layout)
-    assert [float(one[0]) for one in found] == [most, last]
-    even = stage_layers({**LLAMA_1B, "balances_stages": False}, layout)
-    assert [float(one[0]) for one in even] == [16 / stages, 16 / stages]
+    shape, layout = Shape.of(LLAMA_1B), Layout.of({"pipeline_parallel": stages})
+    assert [*map(float, stage_layers(shape, np.bool_(True), layout))] == [most, last]
+    even = stage_layers(shape, np.bool_(False), layout)
+    assert [*map(float, even)] == [16 / stages, 16 / stages]
 
 
 def test_a_whole_number_of_layers_does_not_exceed_an_equal_share() -> None:
@@ -55,9 +57,9 @@ def test_a_whole_number_of_layers_does_not_exceed_an_equal_share() -> None:
         "head_size": 128.0,
         "ffn_hidden_size": 14336.0,
     }
-    layout = {"pipeline_parallel": np.array([32.0])}
-    found = stage_layers({**shape, "balances_stages": True}, layout)
-    assert [float(one[0]) for one in found] == [2, 0]
+    layout = Layout.of({"pipeline_parallel": 32})
+    found = stage_layers(Shape.of(shape), np.bool_(True), layout)
+    assert [*map(float, found)] == [2, 0]
     sizes, output = balanced(32, 32, 536_870_912 / 243_269_632)
     assert (sizes[28], sizes[29:], output) == (2, [0, 0, 0], 29)
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.training_step.estimator import RELATION
-from estimators.training_step.pipelines import held_at
-from estimators.training_step.problem import Problem
+from estimators.training_step.pipelines import held_at, is_simple
+from estimators.training_step.problem import Layout, Problem
 from tests.estimators.pipeline_schedule import simulate
 from tests.estimators.training_step_cases import GPT, IDEAL, resolve, steps
 
@@ -134,8 +133,10 @@ def test_memory_in_flight_is_that_of_the_schedule() -> None:
         row, _ = both(p, m, v, 256, 0)
         columns, refusals = resolve([{**IDEAL, **row}])
         assert not refusals
-        values = Problem.of({name: column[0] for name, column in columns.items()})
-        layout = {name: columns[name].astype(float) for name in RELATION.keys}
+        problem = Problem.of({name: column[0] for name, column in columns.items()})
+        layout = Layout.of(columns)
         held = simulate(np.ones(p), np.ones(p), m, v).in_flight[0] / v
         # two layers a chunk
-        assert held_at(values, layout).layers["dense"][0] == pytest.approx(held * 2 * v)
+        assert held_at(problem, layout, is_simple(problem, layout)).layers["dense"][
+            0
+        ] == pytest.approx(held * 2 * v)

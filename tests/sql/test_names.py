@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from tests.sql.test_sql_cases import CASES, complete, fill
+from tests.sql.test_sql_cases import CASES, complete, fill, tables_of
 from warehouse.database import derived
+from warehouse.database.connection import open_for_write
 
 SHELL = Path(sys.executable).parent / "duckdb"
 KINDS = "names no model or accelerator or problem or cell that is stored or known"
@@ -47,18 +50,29 @@ REFUSED = [
 ]
 
 
-def filled(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Store the problems and layouts of the case `compare`."""
-    for table in ("problem", "cell", "roofline", "pipeline"):
-        fill(connection, table, CASES / "compare" / f"{table}.csv")
-    complete(connection)
-    return connection
+@pytest.fixture(scope="module")
+def filled_file(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The problems and layouts of the case `compare`, and the packaged reference tables."""
+    path = shutil.copyfile(empty_warehouse, tmp_path_factory.mktemp("names") / "warehouse.duckdb")
+    with open_for_write(path) as connection:
+        for table in ("problem", "cell", "roofline", "pipeline"):
+            fill(connection, table, tables_of(CASES / "compare")[table])
+        complete(connection)
+    return path
+
+
+@pytest.fixture(scope="module")
+def _opened(filled_file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with open_for_write(filled_file) as connection:
+        yield connection
 
 
 @pytest.fixture
-def stored(scratch: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """The problems and layouts of the case `compare`, and the packaged reference tables."""
-    return filled(scratch)
+def stored(_opened: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection whose changes are rolled back."""
+    _opened.begin()
+    yield _opened
+    _opened.rollback()
 
 
 @pytest.mark.parametrize(("call", "expected", "hint"), REFUSED)
@@ -73,10 +87,8 @@ def test_the_refusal_of_an_unknown_name_has_similar_names(
 
 
 @pytest.mark.long
-def test_the_shell_of_duckdb_1_refuses_the_same(
-    warehouse_connection: duckdb.DuckDBPyConnection, database: Path
-) -> None:
-    filled(warehouse_connection).close()
+def test_the_shell_of_duckdb_1_refuses_the_same(filled_file: Path, tmp_path: Path) -> None:
+    database = shutil.copyfile(filled_file, tmp_path / "warehouse.duckdb")
     asked = list({call.partition("(")[0]: case for case in REFUSED for call in case[:1]}.values())
     script = "".join(f"from {call};\n" for call, _, _ in asked)
     command = [str(SHELL), "-readonly", str(database)]

@@ -41,6 +41,7 @@ def connection(
     with open_for_write(database) as opened:
         for table, path in tables_of(CASES / case).items():
             fill(opened, table, path)
+        complete(opened)
         opened.execute(f"""
             insert into problem by name
             select
@@ -65,7 +66,7 @@ def connection(
                 1 as activations_bytes
             from cell, range({CELL_ROWS}) where cell_id >= 1000 order by cell_id, range;
         """)
-        complete(opened)
+        complete(opened, ranks=False)
     # as any question finds it: the statistics of a table that was just filled mislead DuckDB
     with open_for_read(database) as opened:
         yield opened

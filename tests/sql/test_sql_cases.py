@@ -31,7 +31,6 @@ from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_read
-from warehouse.database.describe import split_comment
 from warehouse.database.in_force import CELL_ORDER, mark_repeated, mark_sql
 from warehouse.database.sql_text import literal
 from warehouse.database.tables import MARKS
@@ -56,6 +55,8 @@ FIRST = sorted(VIEWS.intersection(NAMES))
 FURTHER = [name for name in NAMES if name not in VIEWS]
 """Cases of a view's first call, and of further calls of macros."""
 CHECKS, KEPT = checks(), kept_tables()
+KEYS = {view.name: view.key for view in packaged() if view.key}
+"""Columns that no two rows of a view or table macro have alike; a check has none."""
 SHELL = Path(sys.executable).parent / "duckdb"
 WORD, COMMENT = re.compile(r"\w+"), re.compile(r"--.*")
 
@@ -112,10 +113,10 @@ def parts(case: str) -> tuple[str, Path, Path]:
     return view, CASES / view / f"arguments{call}.txt", CASES / view / f"expected{call}.csv"
 
 
-def query_of(name: str, key: list[str] | None = None) -> str:
+def query_of(name: str, key: str = "") -> str:
     """Return the query of the rows that are expected of case `name`; columns of a key come last."""
     view, arguments, expected = parts(name)
-    columns = ", ".join(read(expected)[0] + (key or []))
+    columns = ", ".join([*read(expected)[0], *filter(None, [key])])
     texts = {check.name: f"({check.sql})" for check in CHECKS}
     call = f"{view}({arguments.read_text().strip()})" if arguments.exists() else view
     return f"select {columns} from {texts.get(view, call)}"
@@ -133,7 +134,9 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
     filled += "".join(
         made_again(table.name)
         for table in KEPT
-        if table.name not in given and table.name in words_under(view)
+        if table.name not in given
+        and table.name in words_under(view)
+        and given.keys() & words_under(table.name)
     )
     return filled, query_of(name)
 
@@ -175,13 +178,17 @@ def made_again(table: str) -> str:
     return f"{counted}delete from {table};\ninsert into {table} by name from {found};\n"
 
 
-def complete(connection: duckdb.DuckDBPyConnection) -> None:
-    """Mark cells that were filled in, and find what is stored of them and of their problems."""
+def complete(connection: duckdb.DuckDBPyConnection, *, ranks: bool = True) -> None:
+    """Mark cells that were filled in, and find what is stored of them and of their problems.
+
+    Without `ranks`, the leading rows stay as they are: to rank a million layouts takes seconds.
+    """
     connection.execute("".join(map(with_problems, sorted(FACTS))))
     connection.execute(MARKED)
     cells = "select cell_id, relation, sibling from current_cell"
     mark_repeated(connection, connection.execute(cells).fetchall())
-    connection.execute("".join(made_again(table.name) for table in KEPT))
+    stored = [table.name for table in KEPT if ranks or table.name != LEADING_ROW]
+    connection.execute("".join(map(made_again, stored)))
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
@@ -227,20 +234,6 @@ def assert_answered(connection: duckdb.DuckDBPyConnection, query: str, name: str
     """Check that a query gives the rows expected of case `name`."""
     found = connection.execute(query).fetchall()
     assert_same_rows([[as_text(value) for value in row] for row in found], name)
-
-
-def key_of(connection: duckdb.DuckDBPyConnection, name: str) -> list[str]:
-    """Return the key that the comment of a view or table macro names; a check has none."""
-    comments = (
-        "select comment from duckdb_views() where view_name = $1 "
-        "union select comment from duckdb_tables() where table_name = $1 "
-        "union select comment from duckdb_functions() where function_name = $1"
-    )
-    keys = [
-        split_comment(comment).key for (comment,) in connection.execute(comments, [name]).fetchall()
-    ]
-    assert len(keys) <= 1
-    return list(keys[0]) if keys else []
 
 
 @cache
@@ -313,7 +306,7 @@ def test_it_gives_the_rows_worked_out_by_hand(
     name: str, scratch: duckdb.DuckDBPyConnection
 ) -> None:
     prepared(scratch, name)
-    key = key_of(scratch, name)
+    key = KEYS.get(name, "")
     found = scratch.execute(query_of(name, key)).fetchall()
     width = len(read(parts(name)[2])[0])
     assert_same_rows([[as_text(value) for value in row[:width]] for row in found], name)

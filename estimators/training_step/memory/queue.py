@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Values
 from estimators.training_step.host import QUEUE
 from estimators.training_step.pipelines import microbatches_of
+from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.spent import Spent
 
 
-def queued_passes(layer: Spent, values: Values, layout: Values) -> Any:
+def queued_passes(layer: Spent, values: Problem, layout: Layout) -> Any:
     """Return the passes of a layer that are in the queue after the last forward pass of a step.
 
     The queue ends with the output layer and the loss. Before them it has the forward passes of all
@@ -45,7 +45,7 @@ def queued_passes(layer: Spent, values: Values, layout: Values) -> Any:
     # the output layer and the loss forward are about half of the vocabulary's launches
     room = np.maximum(QUEUE - values["vocabulary_launches"] / 2, 0.0)
     forwards = np.minimum(layers, room / np.maximum(layer.forward_launches, 1.0))
-    before = np.where(microbatches_of(values, layout) > 1, layers, 0.0)
+    before = np.where(microbatches_of(values.run, layout) > 1, layers, 0.0)
     left = np.maximum(room - forwards * layer.forward_launches, 0.0)
     passes = forwards + np.minimum(before, left / backward)
     return np.where(layout["pipeline_parallel"] > 1, 0.0, passes)

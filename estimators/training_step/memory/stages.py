@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Values
+from estimators.contract import Array
 from estimators.training_step.memory.activations import Microbatch
 from estimators.training_step.memory.queue import queued_passes
 from estimators.training_step.pipelines import Held, over_kinds
+from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.spent import Spent
 
 PARTS = (
@@ -26,7 +27,7 @@ is the third."""
 
 
 def held(
-    each: Mapping[str, Microbatch], flight: Held, layer: Spent, values: Values, layout: Values
+    each: Mapping[str, Microbatch], flight: Held, layer: Spent, values: Problem, layout: Layout
 ) -> list[dict[str, Any]]:
     """Return the bytes of activations, of logits and besides, for each rank that may need most.
 
