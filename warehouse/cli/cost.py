@@ -75,9 +75,10 @@ def cost(
     one has no price either. Runs on sequences of different lengths make separate lines. Tables show
     days, GPU-hours and dollars, 60 lines unless --top says otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import check_years, costs
+    from warehouse.ask.cost import COST_COLUMNS, check_years, costs
     from warehouse.database.connection import open_for_read
 
+    output.expect(COST_COLUMNS)
     check_years(price or (), year, all_years=all_years)
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
@@ -112,9 +113,10 @@ def energy(
     MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON
     uses base units.
     """
-    from warehouse.ask.cost import energies
+    from warehouse.ask.cost import ENERGY_COLUMNS, energies
     from warehouse.database.connection import open_for_read
 
+    output.expect(ENERGY_COLUMNS)
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
         table = energies(connection, options, carbon or (), all_powers=all_powers)
@@ -146,7 +148,7 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
         lines = _without_needless_strategy(lines)
     with output.opened():
         rows = [tuple(line.values()) for line in lines]
-        put_for_people(table.columns, rows, output.form, drop=drop)
+        put_for_people(table.columns, rows, drop=drop)
 
 
 def _lines(table: RunTable) -> list[Line]:

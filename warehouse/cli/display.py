@@ -8,8 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from warehouse.cli.output import current_output
-from warehouse.errors import UsageError
+from warehouse.cli.output import current_output, refuse_missing, spellings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,20 +61,13 @@ def refuse_missing_columns(tables: Iterable[tuple[Sequence[str], Sequence[str]]]
     if not (chosen := current_output().chosen):
         return
     tables = list(tables)
-    missing = [name for name in chosen if not any(_indices(name, *table) for table in tables)]
-    if missing:
-        known = dict.fromkeys(column for columns, _ in tables for column in columns)
-        raise UsageError(
-            f"`--columns` {', '.join(missing)}: the result has no such column",
-            f"use {', '.join(known)}",
-        )
+    columns = [name for columns, _ in tables for name in columns]
+    refuse_missing(chosen, columns, (text for _, headings in tables for text in headings))
 
 
 def _indices(name: str, columns: Sequence[str], headings: Sequence[str]) -> list[int]:
     """Return the indices of the columns of this name or heading, in any case."""
-    from warehouse.show.units import column_headed
-
-    wanted = {name.casefold(), (column_headed(name) or name).casefold()}
+    wanted = spellings_of(name)
     names = enumerate(zip(columns, headings, strict=True))
     return [index for index, pair in names if wanted & {text.casefold() for text in pair}]
 

@@ -52,9 +52,11 @@ def rank(
     Tables use GB and percent, and omit columns with the same value in all rows. JSON and CSV use
     base units and have every column.
     """
+    from estimators.columns import COLUMNS
     from warehouse.ask.rank import ranking
     from warehouse.database.connection import open_for_read
 
+    output.expect((*COLUMNS, "rank"))  # problems may differ in any column
     with open_for_read(db) as connection:
         filters, layouts = ranking(
             connection,
@@ -72,7 +74,7 @@ def rank(
     if None not in sizes:
         drop.add("num_microbatches")  # follows from the size
     with output.opened():
-        put_for_people(layouts.columns, layouts.rows, output.form, drop, HEADINGS)
+        put_for_people(layouts.columns, layouts.rows, drop, HEADINGS)
 
 
 def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:

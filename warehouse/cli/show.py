@@ -18,7 +18,7 @@ from warehouse.cli.options import (
     chosen_estimator,
     refuse_given,
 )
-from warehouse.cli.output import Output, OutputOfAnyColumns
+from warehouse.cli.output import Output
 from warehouse.errors import UsageError
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
@@ -40,7 +40,7 @@ _PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
 
 def show(
     mending: Mending,
-    output: OutputOfAnyColumns,
+    output: Output,
     pairs: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The configuration; the rest are defaults."),
@@ -135,7 +135,7 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
     sources = {name: "given" if name in shown.given else "default" for name in inputs}
     rows: list[Row] = [(name, value, sources[name]) for name, value in inputs.items()]
     rows += [(name, value, "result") for name, value in shown.results.items()]
-    put(("column", "value", "source"), [rows], form)
+    put(("column", "value", "source"), [rows])
 
 
 def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]:
@@ -230,4 +230,4 @@ def _put_table(
     if note and not mends:
         say(note)
     with output.opened():
-        put(tuple(rows[0]), [[tuple(row.values()) for row in rows]], output.form)
+        put(tuple(rows[0]), [[tuple(row.values()) for row in rows]])

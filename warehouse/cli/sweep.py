@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from warehouse.sweep.progress import OnProgress
     from warehouse.sweep.runner import SweepReport
 
+_SIZES = (
+    *("study", "shard", "cells", "rows", "missing_cells", "missing_rows"),
+    *("sweep_seconds", "stored_bytes", "is_sampled"),
+)
+"""Columns of `--dry-run`: a study of a lake has shards, one of a database has bytes."""
+
 
 def sweep(
     *,
@@ -71,6 +77,7 @@ def sweep(
     from warehouse.errors import UsageError
     from warehouse.sweep.study import study_under_options
 
+    output.expect(_SIZES)
     sharing.check(force=force, workers=workers)
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
@@ -161,7 +168,7 @@ def _put(
     said["is_sampled"] = expected.is_sampled
     sizes = {**names, **vars(expected.size), **said}
     with output.opened():
-        put_for_people(tuple(sizes), [list(sizes.values())], output.form, drop=said)
+        put_for_people(tuple(sizes), [list(sizes.values())], drop=said)
 
 
 @contextmanager
