@@ -18,17 +18,9 @@ from typing import Any
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.contract import (
-    PUBLISHED,
-    Array,
-    Catalog,
-    Cell,
-    Columns,
-    Estimator,
-    Mends,
-    Relation,
-)
+from estimators.contract import PUBLISHED, Array, Catalog, Cell, Columns, Mends, Relation
 from estimators.distribution import COVERAGE, normal_quantile
+from estimators.estimator import Estimator
 from estimators.interval import (
     Interval,
     Moves,
@@ -128,7 +120,7 @@ def drawn_interval(
     points = latin_hypercube(num_draws, len(causes) + 2)
     changes = [_change(moves, dict(zip(causes, point, strict=False)), columns) for point in points]
     seconds = np.array(list(steps_under(estimator, relation, columns, mends, catalog, changes)))
-    share = estimator.independent_share(relation, columns, mends, catalog)
+    share = estimator.constants.independent_share(relation, columns, mends, catalog)
     logs = np.log(seconds / step)
     logs += _term(catalog, "left_out", points[:, -2])[:, None]
     logs += _term(catalog, "product_error", points[:, -1])[:, None] * share
@@ -184,7 +176,7 @@ def main(num_rows: int = 1000, num_draws: int = NUM_DRAWS) -> None:
     relation, columns = ESTIMATOR.relations[0], rows(num_rows)
     spreads = constant_spreads(ESTIMATOR, columns, CATALOG)
     step, moves = moved(ESTIMATOR, relation, columns, PUBLISHED, CATALOG, spreads)
-    share = ESTIMATOR.independent_share(relation, columns, PUBLISHED, CATALOG)
+    share = ESTIMATOR.constants.independent_share(relation, columns, PUBLISHED, CATALOG)
     linear = combined(step, moves, share, CATALOG)
     drawn = drawn_interval(ESTIMATOR, relation, columns, PUBLISHED, CATALOG, step, moves, num_draws)
     width = np.log(linear.high / linear.low)

@@ -1,9 +1,9 @@
-"""The contract of estimators: the types that estimators and warehouse share.
+"""The types that estimators and warehouse share.
 
 Data flows one way. A study names a *space*. A `Search` turns it into *cells*: a resolved `Problem`
 with the choices that hold in all rows of the cell. A cell yields *layouts* as columns. The
-`Estimator` fills columns of results, and the warehouse stores them. Nothing here reads files or
-databases.
+estimator (`estimators.estimator`) fills columns of results, and the warehouse stores them. Nothing
+here reads files or databases.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from estimators.columns import COLUMNS, Column
 from estimators.measured import MeasuredTables as MeasuredTables
@@ -29,10 +29,6 @@ from estimators.values import Mends as Mends
 from estimators.values import Scalar as Scalar
 from estimators.values import Space as Space
 from estimators.values import Values as Values
-
-if TYPE_CHECKING:
-    from estimators.rules import Rule
-    from estimators.timings import TimedKernels
 
 Record = Mapping[str, Scalar]
 
@@ -192,12 +188,10 @@ class Relation:
         Stored results.
     derived
         Results that `evaluate` computes and the staging view derives from stored columns.
-    runs, plain
-        Stored columns whose values repeat from row to row; stored columns that are not compressed
-        because every query reads them.
-    few_digits, many_digits
-        Stored real numbers with few digits; those with all digits, different in each row. For
-        columns in none of these four, storage tries several compressions.
+    compression
+        Stored column -> its compression; storage tries several for a column without one. ``rle``:
+        values repeat from row to row. ``uncompressed``: every query reads them. ``alp``, ``alprd``:
+        real numbers with few digits, and with all digits, different in each row.
     real
         Columns of whole numbers in the dictionary that are real numbers in this relation: degrees
         of parallelism that a model takes as continuous.
@@ -219,10 +213,7 @@ class Relation:
     keys: tuple[str, ...]
     measures: tuple[str, ...]
     derived: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
-    plain: tuple[str, ...] = ()
-    few_digits: tuple[str, ...] = ()
-    many_digits: tuple[str, ...] = ()
+    compression: Mapping[str, str] = field(default_factory=dict, hash=False)
     real: frozenset[str] = frozenset()
     stored_in: str = ""
     keeps_leading: bool = False
@@ -384,191 +375,6 @@ class SourceTable:
     axes: frozenset[str] = frozenset()
     without_effect: frozenset[str] = frozenset()
     note_as_published: str = ""
-
-
-class Estimator(Protocol):
-    """One analytic model and its capabilities. Instances have no state except caches.
-
-    `estimators.base.BaseEstimator` has neutral defaults of everything except `name`, `version`,
-    `title`, `problem_columns`, `relations`, `resolve` and `estimate`. A capability that an
-    estimator lacks is empty, None or false: a command then refuses with a reason.
-    """
-
-    name: str
-    version: int
-    """Raised whenever results change; views show the newest version of each cell."""
-
-    title: str
-    """The model and its source in one line."""
-
-    precedence: int
-    """If several estimators have stored results for a question, the one with the highest precedence
-    answers."""
-
-    mends: tuple[str, ...]
-    """Ids of the errata that it can mend, in order."""
-
-    problem_columns: tuple[str, ...]
-    choice_columns: tuple[str, ...]
-    input_columns: tuple[str, ...]
-    """Other inputs, from which `resolve` derives values of the problem."""
-
-    aliases: Mapping[str, str]
-    """Spelling of an input in the estimator's source -> the column's name."""
-
-    neutral_choices: Mapping[str, Scalar]
-    """Choice -> its value in cells that were stored before the choice was added."""
-
-    idle_choices: tuple[IdleChoices, ...]
-    """Choices that change nothing where a degree is 1."""
-
-    optional_columns: tuple[str, ...]
-    """Problem columns and choices that a row may lack."""
-
-    relations: tuple[Relation, ...]
-
-    @property
-    def search(self) -> Search | None:
-        """The search over its layouts; None: it evaluates given configurations only."""
-
-    time_parts: tuple[str, ...]
-    """Outputs of the first relation that add up to ``step_seconds``; empty: it has no parts."""
-
-    memory_parts: tuple[str, ...]
-    """Outputs or problem values that add up to ``memory_bytes``; empty: it has no parts."""
-
-    formulas: Mapping[str, Formula]
-    """Part of the step -> its formula; empty: `explain` refuses."""
-
-    rates: tuple[str, ...]
-    """Rates of the system that `explain` changes one by one."""
-
-    constants: tuple[str, ...]
-    """Problem columns with defaults in table ``step_constant``; empty: nothing to calibrate."""
-
-    shape_columns: tuple[str, ...]
-    """Columns of a model's shape."""
-
-    needed_shape: tuple[str, ...]
-    """Those of `shape_columns` without a default: a shape needs them."""
-
-    searched_choices: Mapping[str, tuple[Scalar, ...]]
-    """Choice -> the values that a search of every layout takes."""
-
-    searched_by_default: Mapping[str, tuple[Scalar, ...]]
-    """Those of `searched_choices` that a study need not name: its search takes all values."""
-
-    batch_rule: str
-    """The rule of `default_batch` in words, with its source."""
-
-    operations: Operations | None
-    reports: Mapping[str, Report]
-    """Name of a relation -> the report that the source prints of one of its rows."""
-
-    source_tables: Mapping[str, SourceTable]
-    """Name -> a table that the source prints."""
-
-    @property
-    def timed_kernels(self) -> tuple[TimedKernels, ...]:
-        """Kinds of files with timings of kernels that scale its constants; empty: it reads none."""
-
-    takes_published_steps: bool
-    """Whether it evaluates the rows of tables of published steps as they are."""
-
-    published_studies: tuple[str, ...]
-    """Studies that store the published steps it can represent, where it takes no rows."""
-
-    @property
-    def can_plan(self) -> bool:
-        """Whether it searches the layouts of a step of a model on a number of GPUs."""
-
-    def rules(self, mends: Mends) -> tuple[Rule, ...]:
-        """Return every named predicate on problem and layout, with its hint."""
-
-    def constant_places(
-        self, catalog: Catalog, framework: Scalar, accelerator: Scalar
-    ) -> tuple[str, ...]:
-        """Return the suffixes of a constant's key in ``step_constant``, the most specific first."""
-
-    def takes_range(self, constant: str, columns: Columns) -> Array:
-        """Return the resolved rows in which a constant has its range in ``step_constant``."""
-
-    def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
-        """Return the choices of a search; one that another choice excludes is replaced."""
-
-    def layer_parameters(self, values: Values) -> tuple[float, float]:
-        """Return the parameters of all layers, and the active ones; NaN where it has none.
-
-        Parameters
-        ----------
-        values
-            Scalars of one resolved problem; the vocabulary is not counted.
-        """
-
-    def default_batch(self, values: Values, tokens: float) -> int:
-        """Return the sequences of a step of a run over `tokens`, by `batch_rule`."""
-
-    def least_flops(self, values: Columns) -> Array:
-        """Return the least FLOPs of a step in any program; NaN if unknown.
-
-        Parameters
-        ----------
-        values
-            Resolved columns, one element a row.
-        """
-
-    def peak_flops_per_second(self, values: Columns) -> Array:
-        """Return the peak rate of one GPU in the precision of each row; NaN where unknown."""
-
-    def least_seconds(self, values: Columns) -> Array:
-        """Return the seconds of `least_flops` at the peak of all GPUs: no step is faster."""
-
-    def independent_share(
-        self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
-    ) -> Array:
-        """Return the root of the summed squares of the shares of a step that err independently.
-
-        Row ``product_error`` of table ``interval_term`` is the error of one share; 0 where there
-        is no such error.
-        """
-
-    def resolve(
-        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
-    ) -> tuple[Columns, list[Refusal]]:
-        """Fill defaults and check every rule.
-
-        Parameters
-        ----------
-        columns
-            Input columns; a missing number is NaN, a missing text None.
-
-        Returns
-        -------
-        columns
-            Problem, choice and key columns, complete and in dictionary dtypes. Refused rows stay
-            in place; their values mean nothing.
-        refusals
-            Every refusal, with its row.
-        """
-
-    def estimate(
-        self,
-        relation: Relation,
-        values: Values,
-        layouts: Columns,
-        mends: Mends,
-        out: dict[str, Array],
-        catalog: Catalog,
-    ) -> None:
-        """Fill every array in `out` with the result of that name, one element a layout.
-
-        The same kernel serves a cell (`values` holds scalars) and a batch (arrays as long as
-        the layouts). `out` may name any of the relation's keys and outputs. `catalog` has the
-        measured tables that a problem's values name.
-        """
-
-    def forget(self) -> None:
-        """Free figures that `estimate` keeps of a cell for the next cells; there is no next one."""
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode

@@ -25,18 +25,18 @@ class HasChoices(Protocol):
 
     @property
     def idle_choices(self) -> tuple[IdleChoices, ...]:
-        """See `contract.Estimator`."""
+        """See `estimators.estimator`."""
 
     @property
     def optional_columns(self) -> tuple[str, ...]:
-        """See `contract.Estimator`."""
+        """See `estimators.estimator`."""
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
-        """See `contract.Estimator`."""
+        """See `estimators.estimator`."""
 
     @property
     def neutral_choices(self) -> Mapping[str, Scalar]:
-        """See `contract.Estimator`."""
+        """See `estimators.estimator`."""
 
 
 def with_idle_layouts(estimator: HasChoices, cells: Callable[[], Iterable[Cell]]) -> Iterator[Cell]:

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.contract import Array, Catalog, Columns, Estimator, Mends, Record, Relation, Scalar
+from estimators.contract import Array, Catalog, Columns, Mends, Record, Relation, Scalar
 from estimators.distribution import QUANTILE, middle, normal_cumulative
+from estimators.estimator import Estimator
 
 STEP = "step_seconds"
 
@@ -107,7 +108,7 @@ class Moves:
 
 def has_interval(estimator: Estimator, relation: Relation) -> bool:
     """Return whether the rows of a relation have an interval: a step that depends on constants."""
-    return bool(estimator.constants) and STEP in relation.outputs
+    return bool(estimator.constants.names) and STEP in relation.outputs
 
 
 def interval(
@@ -129,7 +130,7 @@ def interval(
     """
     spreads = constant_spreads(estimator, columns, catalog, pinned)
     step, moves = moved(estimator, relation, columns, mends, catalog, spreads)
-    share = estimator.independent_share(relation, columns, mends, catalog)
+    share = estimator.constants.independent_share(relation, columns, mends, catalog)
     return combined(step, moves, share, catalog)
 
 
@@ -137,7 +138,7 @@ def place_of(estimator: Estimator, catalog: Catalog, constant: str, system: Syst
     """Return the row of `step_constant` that a system takes a constant from."""
     table = catalog.tables.get("step_constant", {})
     accelerator, framework = system
-    places = estimator.constant_places(catalog, framework, accelerator)
+    places = estimator.constants.places(catalog, framework, accelerator)
     return next((constant + place for place in places if constant + place in table), None)
 
 
@@ -147,18 +148,18 @@ def constant_spreads(
     """Return the constants that have a range in any row.
 
     A constant has a range in a row if its value there is the default of the row's system (given,
-    stored or filled in) and the estimator uses it there (`Estimator.takes_range`).
+    stored or filled in) and the estimator uses it there (`Constants.takes_range`).
     """
     table = catalog.tables.get("step_constant", {})
     causes = catalog.tables.get("step_constant_cause", {})
     systems = _systems(columns)
     found = []
-    for name in estimator.constants:
+    for name in estimator.constants.names:
         if name in pinned:
             continue
         values = columns[name].astype(np.float64)
         lowest, highest, share = values.copy(), values.copy(), np.full(len(values), np.nan)
-        takes = estimator.takes_range(name, columns)
+        takes = estimator.constants.takes_range(name, columns)
         own = causes.get(name, {})
         for system, rows in systems.items():
             key = place_of(estimator, catalog, name, system)
@@ -183,7 +184,7 @@ def _other_share(
     """Return the share of runs that choose otherwise: None for a range, 0 for a certain flag."""
     causes = catalog.tables.get("step_constant_cause", {})
     accelerator, framework = system
-    places = estimator.constant_places(catalog, framework, accelerator)
+    places = estimator.constants.places(catalog, framework, accelerator)
     rows = (causes[constant + place] for place in places if constant + place in causes)
     share = next(rows, {}).get("other_share")
     if share is None:
@@ -304,7 +305,7 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
     Parameters
     ----------
     share
-        Share with independent errors of the parts; see `Estimator.independent_share`.
+        Share with independent errors of the parts; see `Constants.independent_share`.
     """
     up: dict[str, Array] = {}
     down: dict[str, Array] = {}

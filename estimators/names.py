@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from estimators.columns import COLUMNS
-from estimators.columns.other_names import OTHER_NAMES
 
 MOST_NEAR = 3
 """Names that an error proposes."""
@@ -80,5 +79,5 @@ def joined_hint(*parts: str) -> str:
 def _other_names(column: str) -> set[str]:
     """Return the words for a column: its short name, heading and names elsewhere, folded."""
     known = COLUMNS.get(column)
-    own = (known.short, known.heading) if known else ()
-    return {folded(name) for name in (*own, *OTHER_NAMES.get(column, ())) if name}
+    names = (known.short, known.heading, *known.other_names) if known else ()
+    return {folded(name) for name in names if name}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
 
 ESTIMATORS: dict[str, str] = {
     "roofline": "estimators.roofline.estimator:ROOFLINE",
@@ -85,7 +86,8 @@ def with_capability(name: str) -> list[str]:
     Parameters
     ----------
     name
-        Attribute of `contract.Estimator` that is empty, None or false in estimators without it:
-        ``can_plan``, ``time_parts``, ``formulas``, ``constants``, ``operations`` ...
+        Attribute that is empty, None or false in estimators without the capability: ``can_plan``,
+        ``step.formulas``, ``step.operations``, ``constants.names``, ``source.tables`` ...
     """
-    return [each.name for each in all_estimators() if getattr(each, name)]
+    capability = attrgetter(name)
+    return [estimator.name for estimator in all_estimators() if capability(estimator)]

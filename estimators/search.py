@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
 from estimators.columns import COLUMNS
 from estimators.contract import (
     Array,
@@ -38,6 +37,7 @@ from estimators.contract import (
     say_nothing,
 )
 from estimators.enumeration import Axis, enumerate_layouts
+from estimators.estimator import Estimator
 from estimators.idle import with_idle_layouts
 from estimators.inputs import Inputs, records
 from estimators.rules import Rule
@@ -449,7 +449,7 @@ def _height(table: Columns) -> int:
     return len(next(iter(table.values())))
 
 
-class SearchedEstimator(BaseEstimator):
+class SearchedEstimator(Estimator):
     """An estimator with a search: by default a cell's layouts are one table.
 
     A subclass defines `complete_problem`, `complete_layout` and `axes`; its rules prune the

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from estimators.contract import (
-    Estimator,
-    Evaluate,
-    Mends,
-    Refusal,
-    RefusedError,
-    TableRow,
-)
+from estimators.contract import Evaluate, Mends, Refusal, RefusedError, TableRow
+from estimators.estimator import Estimator
 
 
 def source_table(
     estimator: Estimator, name: str, given: Mapping[str, str], mends: Mends, evaluate: Evaluate
 ) -> list[TableRow]:
-    """Return the rows of one of the estimator's `source_tables`.
+    """Return the rows of one of the estimator's `source.tables`.
 
     Parameters
     ----------
@@ -32,10 +26,10 @@ def source_table(
         If there is no such table, if an input is an axis of the table or has no effect on it, or
         if a configuration is refused.
     """
-    if name not in estimator.source_tables:
-        hint = f"use {', '.join(estimator.source_tables)}"
+    if name not in estimator.source.tables:
+        hint = f"use {', '.join(estimator.source.tables)}"
         raise RefusedError([Refusal("table", name, f"is not a table of {estimator.name}", hint)])
-    table = estimator.source_tables[name]
+    table = estimator.source.tables[name]
     keys = {key for relation in estimator.relations for key in relation.keys}
     idle = table.without_effect | table.relation.unread | (keys - {*table.relation.keys})
     refusals = [

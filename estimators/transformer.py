@@ -6,6 +6,7 @@ NaN (unknown) makes NaN.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,22 @@ SHAPE = (
 """Columns that make a decoder's shape."""
 
 Shape = Mapping[str, Any]
+
+BATCH_RULE = (
+    "2,048^2 tokens at 1e25 FLOPs, growing with the sixth root of the FLOPs, "
+    "rounded to a power of two"
+)
+"""Source: davidsj/ml_par_sim run_optimizer2.ipynb."""
+
+
+def default_batch(active_parameters: float, seq_len: int, tokens: float) -> int:
+    """Return the sequences of a step of a run over `tokens`, by `BATCH_RULE`.
+
+    The run takes 6 FLOPs a token and active parameter.
+    """
+    flops = 6 * active_parameters * tokens
+    sequences = 2048**2 * (flops / 1e25) ** (1 / 6) / seq_len
+    return int(2 ** max(round(math.log2(sequences)), 0))
 
 
 def number(values: Mapping[str, Any], name: str) -> Any:

@@ -12,7 +12,6 @@ from typing import cast
 
 import numpy as np
 
-from estimators.base import BaseEstimator
 from estimators.contract import (
     Array,
     Catalog,
@@ -24,6 +23,7 @@ from estimators.contract import (
     Search,
     Values,
 )
+from estimators.estimator import Estimator
 
 CATALOG = Catalog(
     {"model": {"tiny": {"model": "tiny", "hidden_size": 8, "num_layers": 2, "vocab_size": 100}}}
@@ -43,7 +43,7 @@ OTHER_RELATION = Relation(
 )
 
 
-class SmallEstimator(BaseEstimator):
+class SmallEstimator(Estimator):
     name = "small"
     version = 3
     title = "A small estimator"

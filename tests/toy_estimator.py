@@ -16,7 +16,6 @@ import numpy as np
 
 from estimators.columns import Column
 from estimators.contract import (
-    Array,
     Catalog,
     Cell,
     Columns,
@@ -29,6 +28,7 @@ from estimators.contract import (
     Values,
 )
 from estimators.enumeration import Axis, split_over
+from estimators.estimator import Step
 from estimators.inputs import Inputs
 from estimators.rules import Rule, divides
 from estimators.search import RelationSearches, SearchedEstimator
@@ -127,17 +127,18 @@ class Toy(SearchedEstimator):
     system_columns = SYSTEM
     neutral_choices: Mapping[str, Scalar] = MappingProxyType({"activation_recompute": "none"})
     relations = (CONFIGURATIONS, PART_ROWS)
-    time_parts = ("compute_seconds", "data_comm_seconds")
-    memory_parts: tuple[str, ...] = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
-    formulas: Mapping[str, Formula] = MappingProxyType(
-        {
+    step = Step(
+        parts=("compute_seconds", "data_comm_seconds"),
+        memory=("weights_bytes", "gradients_bytes", "optimizer_bytes"),
+        formulas={
             "compute_seconds": Formula("6 x parameters x tokens / (GPUs x peak)", "definition"),
             "data_comm_seconds": Formula(
                 "(1 - toy_overlap_fraction) x weights x (d - 1) / d / network", "definition"
             ),
-        }
+        },
+        rates=("matrix_flops_per_second", "network_bytes_per_second"),
+        least_flops=lambda columns: np.asarray(6 * _parameters(columns) * _tokens(columns)),
     )
-    rates = ("matrix_flops_per_second", "network_bytes_per_second")
     shape_columns = SHAPE
     needed_shape = SHAPE
     searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
@@ -157,10 +158,6 @@ class Toy(SearchedEstimator):
         """Return 12 parameters a layer and square of the width, all of them active."""
         count = float(_parameters(values))
         return count, count
-
-    def least_flops(self, values: Columns) -> Array:
-        """Return 6 FLOPs a parameter and token."""
-        return np.asarray(6 * _parameters(values) * _tokens(values))
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
         """Fill and check model, system, batch and choices."""

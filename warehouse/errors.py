@@ -6,10 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from estimators.contract import Estimator, Refusal
+    from estimators.contract import Refusal
+    from estimators.estimator import Estimator
 
 MAX_SHOWN = 10
 """Most refusals that a message lists; the others are counted."""
@@ -94,7 +96,7 @@ def require_capability(estimator: Estimator, capability: str, lack: str) -> None
 
     `lack` is the reason, such as "has no constants to calibrate".
     """
-    if not getattr(estimator, capability):
+    if not attrgetter(capability)(estimator):
         from estimators.registry import with_capability
 
         able = " or ".join(with_capability(capability))

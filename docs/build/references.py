@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _COLUMNS = """\
 # Columns
 
-Every column of the tables, batch files and studies, from `estimators/columns`. Do not edit
-this page: `make pages` generates it.
+Every column of the tables, batch files and studies, from `estimators/columns/columns.csv`. Do not
+edit this page: `make pages` generates it.
 
 Units are base units, in storage and in files; a name ends with its unit. *Accepted* is what a
 study or batch file may give. `warehouse schema TABLE` lists the columns of a table or view with

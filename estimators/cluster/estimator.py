@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.base import BaseEstimator
 from estimators.cluster.budget import budget
 from estimators.cluster.distance import latency
 from estimators.cluster.electricity import electricity
@@ -30,6 +29,7 @@ from estimators.cluster.relations import (
 from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
 from estimators.cluster.search import ClusterSearch
 from estimators.contract import Catalog, Columns, Mends, Relation, Values
+from estimators.estimator import Estimator, Source
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.transformer import SHAPE
@@ -47,7 +47,7 @@ KERNELS: Mapping[str, Callable[[Values, Columns, Mends], dict[str, Any]]] = Mapp
 )
 
 
-class Cluster(BaseEstimator):
+class Cluster(Estimator):
     """GPUs, time and cost of a run by its FLOPs; its sites, electricity and memory."""
 
     name = NAME
@@ -62,7 +62,7 @@ class Cluster(BaseEstimator):
     relations = RELATIONS
     search = ClusterSearch(NAME, VERSION)
     shape_columns = SHAPE
-    source_tables = TABLES
+    source = Source(tables=TABLES)
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of shapes, batches and memory under `mends`."""
@@ -90,4 +90,4 @@ class Cluster(BaseEstimator):
             return KERNELS[relation.name](values, layouts, mends)
 
 
-CLUSTER: BaseEstimator = Cluster()
+CLUSTER: Estimator = Cluster()

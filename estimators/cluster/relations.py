@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from estimators.columns.cluster import LAYER_PARTS
+from estimators.columns import names_in
 from estimators.contract import Relation
 from estimators.transformer import SHAPE
 
@@ -21,6 +21,9 @@ PROBLEM = (*MODEL, *RUN, *SITES, *POWER)
 CHOICES = ("activation_recompute", "site_links", "exchange", "overlaps_exchange", "medium")
 INPUTS = ("tokens_per_parameter", "global_batch_tokens")
 """Inputs that give other values: the tokens of the data set, the sequences held in memory."""
+
+LAYER_PARTS = tuple(name for name in names_in("Cluster") if name.startswith("layer_"))
+"""The activations of one layer, part by part."""
 
 BATCH = ("global_batch_tokens", "mfu")
 REAL = frozenset({"num_gpus"})
@@ -44,7 +47,7 @@ COMPUTE = Relation(
         *("num_gpus", "step_seconds", "training_seconds"),
     ),
     derived=("total_flops", "step_flops", "num_gpus_unrounded", "gpu_hours", "cost_usd"),
-    runs=("critical_batch_tokens",),
+    compression={"critical_batch_tokens": "rle"},
     real=REAL,
     stored_in="cluster_compute_row",
     unread=_unread(*_RUN),

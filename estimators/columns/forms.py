@@ -172,6 +172,9 @@ RANK_CORRELATION = Form("Spearman", "spearman_correlation", ".2f")
 TIME_RANK_CORRELATION = Form("Spearman", "spearman_correlation", ".3f")
 SPEEDUP = Form("best is faster by", "speedup_of_best", ".2f", suffix="x")
 
+FORMS = {name.lower(): value for name, value in list(vars().items()) if isinstance(value, Form)}
+"""Every form by the name that columns.csv gives to it."""
+
 FORM_OF_UNIT = {
     "seconds": SECONDS,
     "GPU-seconds": SECONDS,

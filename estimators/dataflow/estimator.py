@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Catalog, Columns, Mends, Relation, Report, Scalar, Values
+from estimators.contract import Catalog, Columns, Mends, Relation, Scalar, Values
 from estimators.dataflow import inputs as given
 from estimators.dataflow.report import run_lines
 from estimators.dataflow.rules import LAYOUT_RULES, PROBLEM_RULES
 from estimators.dataflow.run import derived, efficient_microbatch_sizes, totals
 from estimators.enumeration import Axis, divisors_of, exactly, left_of
+from estimators.estimator import Source
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
@@ -52,7 +53,7 @@ RELATION = Relation(
         "fleet_flops_per_second",
         "training_seconds",
     ),
-    runs=("data_parallel", "pipeline_parallel", "expert_parallel"),
+    compression=dict.fromkeys(("data_parallel", "pipeline_parallel", "expert_parallel"), "rle"),
 )
 
 
@@ -86,7 +87,7 @@ class Dataflow(SearchedEstimator):
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
     neutral_choices: Mapping[str, Scalar] = MappingProxyType(given.NEUTRAL_CHOICES)
     relations = (RELATION,)
-    reports: Mapping[str, Report] = MappingProxyType({RELATION.name: run_lines})
+    source = Source(reports={RELATION.name: run_lines})
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of problem and layout."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Catalog, Columns, Mends, Relation, Report, Values
+from estimators.contract import Catalog, Columns, Mends, Relation, Values
 from estimators.enumeration import Axis, divisors_of, exactly, left_of
+from estimators.estimator import Source, Step
 from estimators.inputs import Inputs
 from estimators.pipeline import inputs as given
 from estimators.pipeline.report import run_lines
@@ -19,6 +20,8 @@ from estimators.pipeline.step import figures
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 
+_PHASES = ("steady_compute_seconds", "steady_network_seconds", "gradient_reduction_seconds")
+
 RELATION = Relation(
     "pipeline",
     grain="one row per configuration: a layout of one problem",
@@ -26,9 +29,7 @@ RELATION = Relation(
     keys=given.KEYS,
     measures=(
         "step_seconds",
-        "steady_compute_seconds",
-        "steady_network_seconds",
-        "gradient_reduction_seconds",
+        *_PHASES,
     ),
     derived=(
         "bubble_seconds",
@@ -52,11 +53,10 @@ RELATION = Relation(
         "flops_per_expert",
         "training_seconds",
     ),
-    runs=(
-        *(*given.DEGREES, "virtual_pipeline"),
-        *("steady_compute_seconds", "steady_network_seconds", "gradient_reduction_seconds"),
-    ),
-    plain=("step_seconds",),
+    compression={
+        "step_seconds": "uncompressed",
+        **dict.fromkeys((*given.DEGREES, "virtual_pipeline", *_PHASES), "rle"),
+    },
 )
 
 
@@ -83,8 +83,8 @@ class Pipeline(SearchedEstimator):
     )
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
     relations = (RELATION,)
-    time_parts = ("bubble_seconds", "steady_seconds", "gradient_reduction_seconds")
-    reports: Mapping[str, Report] = MappingProxyType({RELATION.name: run_lines})
+    step = Step(parts=("bubble_seconds", "steady_seconds", "gradient_reduction_seconds"))
+    source = Source(reports={RELATION.name: run_lines})
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of problem and layout."""

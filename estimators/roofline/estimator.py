@@ -22,6 +22,7 @@ from estimators.contract import (
     Values,
 )
 from estimators.decoder import layer_parameters
+from estimators.estimator import Source, Step
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as given
 from estimators.roofline.breakdown import (
@@ -41,6 +42,8 @@ from estimators.roofline.tables import layer_table
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 
+_STORED_MEMORY = ("weights_bytes", "optimizer_bytes", "activations_bytes")
+
 RELATION = Relation(
     "roofline",
     grain="one row per configuration: a layout of one problem",
@@ -50,24 +53,16 @@ RELATION = Relation(
         "step_seconds",
         *(name for name in PARTS if name != "bubble_seconds"),
         "flops_per_gpu",
-        "weights_bytes",
-        "optimizer_bytes",
-        "activations_bytes",
+        *_STORED_MEMORY,
     ),
     derived=("bubble_seconds", "gradients_bytes", "memory_bytes", "fits_memory"),
-    runs=(
-        *ROW_COLUMNS,
-        "nvlink_context_parallel",
-        "compute_seconds",
-        "memory_seconds",
-        "pipeline_comm_seconds",
-        "flops_per_gpu",
-        "weights_bytes",
-        "optimizer_bytes",
-        "activations_bytes",
-    ),
-    plain=("step_seconds",),
-    many_digits=("tensor_comm_seconds", "data_comm_seconds"),
+    compression={
+        "step_seconds": "uncompressed",
+        **dict.fromkeys((*ROW_COLUMNS, "nvlink_context_parallel"), "rle"),
+        **dict.fromkeys(("compute_seconds", "memory_seconds", "pipeline_comm_seconds"), "rle"),
+        **dict.fromkeys(("flops_per_gpu", *_STORED_MEMORY), "rle"),
+        **dict.fromkeys(("tensor_comm_seconds", "data_comm_seconds"), "alprd"),
+    },
 )
 
 LAYER_VALUES = (*(n for n in given.SYSTEM if n != "hbm_bytes"), "activation_recompute")
@@ -99,16 +94,18 @@ class Roofline(SearchedEstimator):
     )
     neutral_choices = given.NEUTRAL_CHOICES
     relations = (RELATION, RELATION_OPERATION)
-    time_parts = PARTS
-    memory_parts = ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes")
-    rates = given.RATES
+    step = Step(
+        parts=PARTS,
+        memory=("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes"),
+        rates=given.RATES,
+        operations=Operations(RELATION_OPERATION, with_operations),
+    )
+    source = Source(published_studies=("roofline_published", "megatron"))
     shape_columns = given.SHAPE
     needed_shape = given.NEEDED
     searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
         {"strategy": tuple(ATTENTIONS), "activation_recompute": given.RECOMPUTATIONS}
     )
-    operations = Operations(RELATION_OPERATION, with_operations)
-    published_studies = ("roofline_published", "megatron")
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of shape, split and placement under `mends`."""
@@ -153,7 +150,7 @@ class Roofline(SearchedEstimator):
         out: dict[str, Array],
         catalog: Catalog,
     ) -> None:
-        """Fill `out`; see `contract.Estimator`. Layouts of the search are used factored."""
+        """Fill `out`; see `estimators.estimator`. Layouts of the search are used factored."""
         del catalog  # the problem has every value
         if isinstance(layouts, Layouts):
             _estimate(values, layouts, mends, out)

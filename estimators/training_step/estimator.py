@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,30 +27,21 @@ from estimators.decoder import (
     model_flops,
 )
 from estimators.enumeration import Axis
-from estimators.factored import Gathered, take
+from estimators.estimator import Constants, Source, Step, every_row
+from estimators.factored import Gathered
 from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
 from estimators.kernels.products import FORMULA, PEAKS
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
-from estimators.timings import TimedKernels
 from estimators.training_step import inputs as given
 from estimators.training_step import power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
-from estimators.training_step.further import with_further_tokens
-from estimators.training_step.kinds import average, kinds_of
-from estimators.training_step.layer import LAYER_KEYS, layer_of
-from estimators.training_step.memory.activations import (
-    Microbatch,
-    further_bytes,
-    microbatch_of,
-    with_further,
-)
-from estimators.training_step.memory.device import library_bytes
-from estimators.training_step.memory.stages import BESIDES, held
-from estimators.training_step.memory.stages import PARTS as MEMORY
-from estimators.training_step.problem import Problem
+from estimators.training_step.layer import LAYER_KEYS
+from estimators.training_step.memory import BESIDES
+from estimators.training_step.memory import PARTS as MEMORY
+from estimators.training_step.problem import Kept, Problem, System
 from estimators.training_step.products import of_format
 from estimators.training_step.rules import (
     LAYER_RULES,
@@ -60,18 +51,27 @@ from estimators.training_step.rules import (
     SPLIT_RULES,
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
-from estimators.training_step.sharding import Sharding
-from estimators.training_step.shared import CHANGES, Latest, Shared, shared_of
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.spent import Spent, spent_on
-from estimators.training_step.step import TIMES, layer_joules, passes
-from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
+from estimators.training_step.step import TIMES, figures_of
+from estimators.training_step.tables import CHANGES, Latest, Shared, shared_of
+
+if TYPE_CHECKING:
+    from estimators.values import Real
 
 NAME = "training_step"
 MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 POWER = ("relative_clock", "gpu_watts", "slot_watts")
 _FITS = ("memory_bytes", "fits_memory")
+
+_REPEATED = (
+    *(*LAYER_KEYS, "pipeline_parallel", "data_parallel"),
+    *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
+    *("recompute_seconds", "host_seconds", "accumulation_seconds"),
+    *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
+    *("pipeline_comm_seconds", "activations_bytes", "library_bytes", "layer_joules"),
+)
+"""Columns whose values repeat from row to row."""
 
 RELATION = Relation(
     NAME,
@@ -83,18 +83,38 @@ RELATION = Relation(
         *(*MEMORY, *BESIDES, "layer_joules"),
     ),
     derived=("bubble_seconds", *MEMORY_SUMS, "fits_memory", *UTILIZATION, *POWER),
-    runs=(
-        *(*LAYER_KEYS, "pipeline_parallel", "data_parallel"),
-        *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
-        *("recompute_seconds", "host_seconds", "accumulation_seconds"),
-        *("tensor_comm_seconds", "context_comm_seconds", "expert_comm_seconds", "logits_bytes"),
-        *("pipeline_comm_seconds", "activations_bytes", "library_bytes", "layer_joules"),
-    ),
-    plain=("step_seconds",),
-    few_digits=("weights_bytes", "gradients_bytes", "optimizer_bytes"),
-    many_digits=("data_comm_seconds", "optimizer_seconds"),
+    compression={
+        "step_seconds": "uncompressed",
+        **dict.fromkeys(_REPEATED, "rle"),
+        **dict.fromkeys(("weights_bytes", "gradients_bytes", "optimizer_bytes"), "alp"),
+        **dict.fromkeys(("data_comm_seconds", "optimizer_seconds"), "alprd"),
+    },
     spellings=SPELLINGS,
 )
+
+
+def _peak(problem: Problem) -> Real:
+    """Return the peak rate of a GPU in the precision of the products."""
+    peak: Real = of_format(PEAKS, problem)
+    return peak
+
+
+def _least_flops(columns: Columns) -> Array:
+    """Return the model FLOPs of a step with causal attention."""
+    with np.errstate(all="ignore"):
+        return np.asarray(least_flops(Problem.of(columns)))
+
+
+def _takes_range(constant: str, columns: Columns) -> Array:
+    """Return the rows in which a constant has its range in table ``step_constant``.
+
+    A constant whose range is the spread of measured kernels has it in rows that read these.
+    Rows that use the formula have the ranges of the formula's constants.
+    """
+    source = given.MEASURED_IN.get(constant)
+    if source is None or source not in columns:
+        return every_row(constant, columns)
+    return np.not_equal(columns[source], FORMULA)
 
 
 class TrainingStep(SearchedEstimator):
@@ -119,11 +139,6 @@ class TrainingStep(SearchedEstimator):
     )
     independent = frozenset((*given.PROBLEM, *given.CHOICES)) - DEPENDS_ON
     relations = (RELATION,)
-    time_parts = TIMES
-    memory_parts = (*MEMORY, *BESIDES, "framework_bytes")
-    formulas = FORMULAS
-    rates = given.RATES
-    constants = given.CONSTANTS
     shape_columns = given.SHAPE
     needed_shape = given.NEEDED
     searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(
@@ -131,11 +146,26 @@ class TrainingStep(SearchedEstimator):
     )
     searched_by_default = searched_choices
     searched_fastest = (CHANGES,)
-    takes_published_steps = True
+    step = Step(
+        parts=TIMES,
+        memory=(*MEMORY, *BESIDES, "framework_bytes"),
+        formulas=FORMULAS,
+        rates=given.RATES,
+        least_flops=_least_flops,
+        peak_flops_per_second=lambda columns: np.asarray(_peak(Problem.of(columns))),
+    )
+    source = Source(takes_published_steps=True)
 
     def __init__(self) -> None:
         super().__init__()
         self._latest = Latest()
+        self.constants = Constants(
+            names=given.CONSTANTS,
+            places=given.places,
+            takes_range=_takes_range,
+            timed_kernels=timings.files(self._system),
+            independent_share=self._independent_share,
+        )
 
     @property
     def space_inputs(self) -> tuple[str, ...]:
@@ -152,28 +182,6 @@ class TrainingStep(SearchedEstimator):
         del mends
         return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules(self))
 
-    def constant_places(
-        self, catalog: Catalog, framework: Scalar, accelerator: Scalar
-    ) -> tuple[str, ...]:
-        """Return the suffixes of accelerator and framework, framework, accelerator, and none."""
-        return given.places(catalog, framework, accelerator)
-
-    def takes_range(self, constant: str, columns: Columns) -> Array:
-        """Return the rows in which a constant has its range; see `contract.Estimator`.
-
-        A constant whose range is the spread of measured kernels has it in rows that read these.
-        Rows that use the formula have the ranges of the formula's constants.
-        """
-        source = given.MEASURED_IN.get(constant)
-        if source is None or source not in columns:
-            return super().takes_range(constant, columns)
-        return np.not_equal(columns[source], FORMULA)
-
-    @property
-    def timed_kernels(self) -> tuple[TimedKernels, ...]:
-        """Files of products, of attention and of collectives."""
-        return timings.files(self._system)
-
     def _system(self, accelerator: str, catalog: Catalog) -> Problem:
         """Return the values of a system without a model, with its measured kernels."""
         columns: dict[str, Array] = {name: np.array([1024.0]) for name in given.NEEDED}
@@ -187,16 +195,7 @@ class TrainingStep(SearchedEstimator):
         """Return the parameters of all layers, and the active ones."""
         return layer_parameters(values)
 
-    def least_flops(self, values: Columns) -> Array:
-        """Return the model FLOPs of a step with causal attention."""
-        with np.errstate(all="ignore"):
-            return np.asarray(least_flops(Problem.of(values)))
-
-    def peak_flops_per_second(self, values: Columns) -> Array:
-        """Return the peak rate of a GPU in the precision of the products."""
-        return np.asarray(_peak(Problem.of(values)))
-
-    def independent_share(
+    def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
     ) -> Array:
         """Return the root of the summed squares of the products' shares."""
@@ -234,7 +233,7 @@ class TrainingStep(SearchedEstimator):
         out: dict[str, Array],
         catalog: Catalog,
     ) -> None:
-        """Fill `out`; see `contract.Estimator`.
+        """Fill `out`; see `estimators.estimator`.
 
         If `out` has all parts of the memory, their sum is made from these.
         """
@@ -243,12 +242,12 @@ class TrainingStep(SearchedEstimator):
             return
         others = {name: column for name, column in out.items() if name not in _FITS}
         super().estimate(relation, values, layouts, mends, others, catalog)
-        for name, column in _added_up(out, values).items():
+        for name, column in _memory(out, Kept.of(values), System.of(values)).items():
             if name in out:
                 out[name][:] = column
 
     def forget(self) -> None:
-        """Free the figures that kinds of recomputation share; see `contract.Estimator`."""
+        """Free the figures that kinds of recomputation share; see `estimators.estimator`."""
         self._latest.forget()
 
     def figures(
@@ -274,128 +273,42 @@ class TrainingStep(SearchedEstimator):
         with np.errstate(all="ignore"):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
             problem = shared.problem.with_recompute(values[CHANGES])
-            found = _figures(shared, problem, layouts)
-            if not set(wanted).isdisjoint(_FITS):
-                found |= _in_all(found, problem)
-            if not set(wanted).isdisjoint({*relation.derived} - {*_FITS}):
-                found |= _derived(found, problem, catalog)
-        return found
+            figures = figures_of(shared, problem, layouts["zero_stage"])
+            derived: dict[str, Array] = {}
+            if missing := set(wanted) - figures.keys() - {*relation.keys}:
+                parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
+                derived = _memory(parts, problem.kept, problem.system)
+                if not missing <= derived.keys():
+                    derived |= _derived(figures, derived["memory_bytes"], problem, catalog)
+        return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
-def _numbers(value: Any) -> Any:
-    """Return a number or a column of them in floating point, NaN where there is none."""
-    return np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
-
-
-def _figures(shared: Shared, values: Problem, layouts: Columns) -> dict[str, Gathered]:
-    """Return every stored result by name, under the recomputation of `values`."""
-    splits, replicas = shared.splits, shared.replicas
-    work = _work_of(shared, values)
-    parts, window = passes(
-        *(work.by_kind, work.layer, work.words, shared.added, values, splits.split, splits.simple)
-    )
-    others = held(work.stored, shared.flight, work.layer, values, splits.split)
-    sharding = Sharding(replicas, values, others, sum(parts.values()), window)
-    parts["library_bytes"] = take(library_bytes(values, splits.spread), splits.to_share)
-    parts["layer_joules"] = layer_joules(work.layer, work.words, values, splits.split)
-    parts["relative_clock"] = work.layer.clock
-    figures = {name: Gathered(part, splits.to_split) for name, part in parts.items()}
-    return figures | sharding.figures(layouts["zero_stage"])
-
-
-class Work(NamedTuple):
-    """Seconds, joules and bytes of a microbatch for each split.
-
-    Attributes
-    ----------
-    layer
-        Seconds of an average layer.
-    by_kind
-        Kind of layer -> seconds of one.
-    words
-        Seconds of embedding and output layer.
-    stored
-        Kind of layer -> bytes of one; `mtp` are layers of further tokens.
-    """
-
-    layer: Spent
-    by_kind: dict[str, Spent]
-    words: Vocabulary
-    stored: dict[str, Microbatch]
-
-
-def _work_of(shared: Shared, values: Problem) -> Work:
-    """Return the costs of a microbatch; a layer is computed once for all splits that share it."""
-    table, to_layer, size = shared.splits.table, shared.splits.to_layer, shared.size
-    kinds = kinds_of(values)
-    layers = [layer_of(shared.work[kind.name], kind.values, table) for kind in kinds]
-    spent = [
-        spent_on(layer, size, kind.values, table) for layer, kind in zip(layers, kinds, strict=True)
-    ]
-    an_average: Spent = average(kinds, spent)
-    vocabulary = vocabulary_of(shared.words, values, an_average.clock)
-    vocabulary = with_further_tokens(vocabulary, kinds, spent, size, values, table)
-    layer = an_average.take(to_layer)
-    by_kind = {kinds[0].name: layer}
-    if len(kinds) > 1:
-        by_kind = {kind.name: each.take(to_layer) for kind, each in zip(kinds, spent, strict=True)}
-    stored = {
-        kind.name: Microbatch(
-            *(take(part, to_layer) for part in microbatch_of(size, kind.values, table))
-        )
-        for kind in kinds
-    }
-    if np.any(values["num_mtp_layers"]):
-        last = kinds[-1]
-        own = further_bytes(size, last.values)
-        stored["mtp"] = with_further(stored[last.name], take(own, to_layer))
-    words = Vocabulary(*(take(part, to_layer) for part in vocabulary))
-    return Work(layer, by_kind, words, stored)
-
-
-def _in_all(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
-    """Return the memory, and whether it fits."""
-    parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
-    return {name: Gathered(column, None) for name, column in _added_up(parts, values).items()}
-
-
-def _added_up(parts: Mapping[str, Any], values: Values) -> dict[str, Any]:
+def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, Array]:
     """Return the memory and whether it fits; parts are added in the order of the staging view."""
-    memory = sum(parts[name] for name in (*MEMORY, *BESIDES)) + _numbers(values["framework_bytes"])
-    return {"memory_bytes": memory, "fits_memory": memory <= _numbers(values["hbm_bytes"])}
-
-
-def _allocated(figures: Mapping[str, Gathered]) -> Any:
-    return sum(figures[name].rows for name in MEMORY)
-
-
-def _reserved(figures: Mapping[str, Gathered]) -> Any:
-    return _allocated(figures) + figures["unused_bytes"].rows
+    memory = sum(parts[name] for name in (*MEMORY, *BESIDES)) + kept.framework_bytes
+    return {"memory_bytes": memory, "fits_memory": memory <= system.hbm_bytes}
 
 
 def _derived(
-    figures: Mapping[str, Gathered], values: Values, catalog: Catalog
-) -> dict[str, Gathered]:
-    """Return the other figures that views derive from the stored ones."""
-    memory = _in_all(figures, values)["memory_bytes"].rows
-    spent = figures["step_seconds"].rows * values["num_gpus"]
-    peak = _peak(values)
-    watts = power.gpu_watts({name: figures[name].rows for name in figures}, values)
-    found = {
-        "allocated_bytes": _allocated(figures),
-        "reserved_bytes": _reserved(figures),
-        "fit_probability": fit_probability(memory, values["hbm_bytes"], catalog),
-        "mfu": model_flops(values) / (spent * peak),
-        "hfu": hardware_flops(values) / (spent * peak),
-        "tokens_per_second_per_gpu": values["global_batch_size"] * values["seq_len"] / spent,
+    figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
+) -> dict[str, Array]:
+    """Return the other figures that views derive from the stored ones, one element a row."""
+    rows = {name: figure.rows for name, figure in figures.items()}
+    allocated = sum(rows[name] for name in MEMORY)
+    spent = rows["step_seconds"] * problem.run.num_gpus
+    peak = _peak(problem)
+    watts = power.gpu_watts(rows, problem)
+    tokens = problem.run.global_batch_size * problem.shape.seq_len
+    return {
+        "allocated_bytes": allocated,
+        "reserved_bytes": allocated + rows["unused_bytes"],
+        "fit_probability": fit_probability(memory, problem.system.hbm_bytes, catalog),
+        "mfu": model_flops(problem) / (spent * peak),
+        "hfu": hardware_flops(problem) / (spent * peak),
+        "tokens_per_second_per_gpu": tokens / spent,
         "gpu_watts": watts,
-        "slot_watts": watts + values["host_watts"],
+        "slot_watts": watts + problem.power.host_watts,
     }
-    return {name: Gathered(column, None) for name, column in found.items()}
-
-
-def _peak(values: Values) -> Any:
-    return of_format(PEAKS, values)
 
 
 TRAINING_STEP: SearchedEstimator = TrainingStep()

@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 
 from estimators.accelerators import OWN_SYSTEM, PRODUCT_COLUMNS, product_of
-from estimators.columns import COLUMNS
-from estimators.columns.experts import EXPERTS as EXPERT_COLUMNS
-from estimators.columns.schedule import SCHEDULE
-from estimators.columns.shape import SHAPE_DETAILS
-from estimators.columns.training_step import CONSTANTS as CONSTANT_COLUMNS
+from estimators.columns import COLUMNS, names_in
 from estimators.contract import Array, Catalog, IdleChoices, Record, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import (
@@ -42,7 +38,7 @@ COARSE = (
 )
 """Columns that identify a known model by its shape."""
 
-DETAILS = tuple(column.name for column in SHAPE_DETAILS)
+DETAILS = names_in("Shape of a decoder")
 SHAPE = (*COARSE, "seq_len", *DETAILS)
 HARDWARE = {"nvlink_size": "gpus_per_node", **PRODUCT_COLUMNS}
 """Attribute of the system -> its column in the table of accelerators."""
@@ -77,7 +73,7 @@ MEASURED_IN = {
 }
 """Constant whose range is the spread of measured kernels -> the column that names the kernels."""
 
-CONSTANTS = (*LINKS[1:], *(column.name for column in CONSTANT_COLUMNS))
+CONSTANTS = (*LINKS[1:], *names_in("Constants of a training step"))
 """Columns whose defaults are rows of the table of constants."""
 
 PROBLEM = (
@@ -86,11 +82,11 @@ PROBLEM = (
     *("kernels", "attention_program", "precision", "number_recipe"),
     *("num_bf16_layers_start", "num_bf16_layers_end"),
     *("keeps_quantized_weights", "quantizes_output_layer", "recompute_modules"),
-    *(column.name for column in EXPERT_COLUMNS),
+    *names_in("Experts"),
     *("num_gpus", "global_batch_size"),
 )
 SYSTEM = (*HARDWARE, "nics_per_gpu", LIMIT, "kernels", "attention_program", *CONSTANTS)
-CHOICES = ("attention", "activation_recompute", *(column.name for column in SCHEDULE))
+CHOICES = ("attention", "activation_recompute", *names_in("Schedule of a pipeline"))
 KEYS = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
     *("uses_sequence_parallel", "microbatch_size"),

@@ -7,7 +7,7 @@ search computes them once for all pipelines and replicas that split a layer alik
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from estimators.training_step.host import Host, forward_wait, host_of
 from estimators.training_step.latent import head_products, latent_products
 from estimators.training_step.products import PASSES, Product, seconds_of
 from estimators.training_step.transfers import Transfers, pieces_of, shards_of, transfers_of, waits
+
+if TYPE_CHECKING:
+    from estimators.values import Real
 
 LAYER_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
@@ -55,23 +58,23 @@ class Size:
         Width of the experts that every token passes.
     """
 
-    tokens: Any
-    rows: Any
-    hidden: Any
-    heads: Any
-    query: Any
-    key: Any
-    value: Any
-    result: Any
-    query_latent: Any
-    key_latent: Any
-    rotary: Any
-    ffn: Any
-    experts: Any
-    expert_tokens: Any
-    expert_ffn: Any
-    shared_ffn: Any
-    gates: Any
+    tokens: Real
+    rows: Real
+    hidden: Real
+    heads: Real
+    query: Real
+    key: Real
+    value: Real
+    result: Real
+    query_latent: Real
+    key_latent: Real
+    rotary: Real
+    ffn: Real
+    experts: Real
+    expert_tokens: Real
+    expert_ffn: Real
+    shared_ffn: Real
+    gates: Real
     """2 where a gated layer has two products of its width, 1 otherwise."""
 
 

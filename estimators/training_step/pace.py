@@ -20,8 +20,7 @@ from estimators.training_step.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.shares import Added
-    from estimators.training_step.spent import Spent
+    from estimators.training_step.spent import Added, Costs, Spent
     from estimators.values import Array, Flag, Real
 
 
@@ -47,36 +46,26 @@ class Paced(NamedTuple):
     backward: Real
 
 
-def paced_by(
-    kinds: Mapping[str, Spent],
-    layer: Spent,
-    words: Vocabulary,
-    added: Added,
-    problem: Problem,
-    layout: Layout,
-    simple: Flag,
-) -> Paced:
+def paced_by(costs: Costs, problem: Problem, layout: Layout, simple: Flag) -> Paced:
     """Return the pace of each row's step.
 
     Parameters
     ----------
-    kinds, layer, words
-        Seconds of one microbatch, one element a row of `layout`: of a layer of each kind, of the
-        average layer, and of the vocabulary.
+    costs
+        One element a row of `layout`.
     simple
         See `pipelines.is_simple`.
     """
-    paced = _simple_pace(layer, words, added, problem, layout)
+    paced = _simple_pace(costs, problem, layout)
     if np.all(simple):
         return paced
-    return _with_placed(paced, simple, kinds, words, added, problem, layout)
+    return _with_placed(paced, simple, costs, problem, layout)
 
 
-def _simple_pace(
-    layer: Spent, words: Vocabulary, added: Added, problem: Problem, layout: Layout
-) -> Paced:
+def _simple_pace(costs: Costs, problem: Problem, layout: Layout) -> Paced:
     """Return the pace of pipelines whose stages are even, or have their odd layers first."""
     most, last = stage_layers(problem.shape, problem.program.balances_stages, layout)
+    layer, words, added = costs.layer, costs.vocabulary, costs.added
     several = layout.pipeline_parallel > 1
     ends = np.where(several, 0.0, words.embedding + words.embedding_comm)
     full = most * layer.seconds + added.share + words.embedding + words.embedding_comm
@@ -99,13 +88,7 @@ def _simple_pace(
 
 
 def _with_placed(
-    simple: Paced,
-    is_simple_row: Flag,
-    kinds: Mapping[str, Spent],
-    words: Vocabulary,
-    added: Added,
-    problem: Problem,
-    layout: Layout,
+    simple: Paced, is_simple_row: Flag, costs: Costs, problem: Problem, layout: Layout
 ) -> Paced:
     """Return the pace of all rows: `simple`, replaced where pipelines are placed one by one."""
     size = np.size(layout.pipeline_parallel)
@@ -114,9 +97,9 @@ def _with_placed(
         problem = problem.take(rows)
     pace, own_added, forward, backward = _placed_pace(
         # their parts do not matter to the pace
-        {name: layer._replace(parts={}).take(rows) for name, layer in kinds.items()},
-        Vocabulary(*(take(figure, rows) for figure in words)),
-        added.take(rows),
+        {name: layer._replace(parts={}).take(rows) for name, layer in costs.by_kind.items()},
+        Vocabulary(*(take(figure, rows) for figure in costs.vocabulary)),
+        costs.added.take(rows),
         problem,
         layout.take(rows),
     )

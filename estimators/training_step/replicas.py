@@ -1,4 +1,4 @@
-"""Seconds of a step for its replicas: exchange of gradients and weights, and the optimizer.
+"""Parameters of pipeline ranks, and a step's seconds for them: exchange over replicas, optimizer.
 
 By ZeRO stage (arXiv 1910.02054): 0 all-reduces gradients; 1 reduce-scatters gradients and gathers
 weights; 2 reduce-scatters gradients for every microbatch; 3 also gathers weights for every pass of
@@ -12,16 +12,24 @@ torch.distributed.fsdp (stage 3); huggingface/nanotron @0e0a27ea src/nanotron/tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
+from estimators.factored import take
+from estimators.structure import equals
 from estimators.training_step import formats, network
 from estimators.training_step.host import optimizer_launch_seconds as launch_seconds
 from estimators.training_step.network import Group
+from estimators.training_step.pipelines import Ranks, over_kinds
 from estimators.training_step.products import stream_seconds
+
+if TYPE_CHECKING:
+    from estimators.decoder import Parameters
+    from estimators.training_step.problem import Layout, Problem, Shape
+    from estimators.values import Array, Flag, Real
 
 
 class Share(NamedTuple):
@@ -39,11 +47,83 @@ class Share(NamedTuple):
         The part of `vocabulary` that a step needs first, and whose gradients it has last.
     """
 
-    dense: Any
-    experts: Any
-    layers: Any
-    vocabulary: Any
-    embedding: Any
+    dense: Real
+    experts: Real
+    layers: Real
+    vocabulary: Real
+    embedding: Real
+
+
+def layer_shares(
+    counts: Mapping[str, Parameters], shape: Shape, layout: Layout
+) -> dict[str, tuple[Real, Real]]:
+    """Return the parameters of a layer of each kind on one GPU: outside and inside routed experts.
+
+    Parameters
+    ----------
+    counts
+        Kind of layer -> the parameters of one.
+    """
+    tensor = layout.tensor_parallel
+    # with fewer key-value heads than ranks, each rank has a whole head: these are the copies
+    copied = np.maximum(1 / shape.num_kv_heads - 1 / tensor, 0.0)
+    keys = 2 * shape.hidden_size * shape.num_kv_heads * shape.head_size * copied
+    split = layout.expert_tensor_parallel * layout.expert_parallel
+    return {
+        name: (count.split / tensor + count.whole + keys, count.experts / split)
+        for name, count in counts.items()
+    }
+
+
+def stage_shares(
+    ranks: Ranks, counts: Mapping[str, Parameters], shape: Shape, layout: Layout
+) -> list[Share]:
+    """Return the parameters of the ranks that may have most, or need most memory.
+
+    The first has the embedding, the last the output layer.
+
+    Parameters
+    ----------
+    ranks
+        See `pipelines.ranks_at`.
+    counts
+        Kind of layer -> the parameters of one.
+    """
+    tensor, ties = layout.tensor_parallel, shape.ties_embedding
+    of_layer = layer_shares(counts, shape, layout)
+    dense = {name: outside for name, (outside, _) in of_layer.items()}
+    experts = {name: inside for name, (_, inside) in of_layer.items()}
+    ends = next(iter(counts.values()))
+    shares = []
+    for rank, (has_embedding, has_output) in enumerate(
+        zip(ranks.embedding, ranks.output, strict=True)
+    ):
+        layers = {name: of_ranks[rank] for name, of_ranks in ranks.layers.items()}
+        outputs = np.where(ties & (has_embedding > 0), 0.0, has_output)
+        # layers that predict further tokens look words up, too
+        looks_up = np.maximum(has_embedding, np.where(layers.get("mtp", np.zeros(1)) > 0, 1.0, 0.0))
+        looks_up = np.where(ties & (outputs > 0), has_embedding, looks_up)
+        vocabulary = (looks_up * ends.embedding + outputs * ends.output) / tensor
+        shares.append(
+            Share(
+                dense=vocabulary + over_kinds(layers, dense),
+                experts=over_kinds(layers, experts),
+                layers=reduce(np.add, layers.values()),
+                vocabulary=vocabulary,
+                embedding=has_embedding * ends.embedding / tensor,
+            )
+        )
+    return shares
+
+
+def fullest(shares: Sequence[Share]) -> Share:
+    """Return the share of the rank that has most parameters; of several the first."""
+    most = shares[0]
+    for share in shares[1:]:
+        more = share.dense + share.experts > most.dense + most.experts
+        if np.any(more):
+            most = Share(*(np.where(more, a, b) for a, b in zip(share, most, strict=True)))
+    return most
 
 
 class Window(NamedTuple):
@@ -59,16 +139,16 @@ class Window(NamedTuple):
         Of the pipeline's schedule.
     """
 
-    forward: Any
-    backward: Any
-    layer_forward: Any
-    layer_backward: Any
-    microbatches: Any
-    stages: Any
-    chunks: Any
+    forward: Real
+    backward: Real
+    layer_forward: Real
+    layer_backward: Real
+    microbatches: Real
+    stages: Real
+    chunks: Real
 
 
-class Exchange(NamedTuple):
+class BucketExchange(NamedTuple):
     """Seconds of one exchange of a stage's parameters.
 
     Attributes
@@ -83,81 +163,120 @@ class Exchange(NamedTuple):
         Share of the parameters in an average bucket.
     """
 
-    reduced: Any
-    scattered: Any
-    gathered: Any
-    copied: Any
-    embedding: Any
-    call: Any
+    reduced: Real
+    scattered: Real
+    gathered: Real
+    copied: Real
+    embedding: Real
+    call: Real
+
+    def take(self, index: Array | None) -> BucketExchange:
+        """Return one element a place of `index`; None: as it is."""
+        return BucketExchange(*(take(figure, index) for figure in self))
 
 
-class Units(NamedTuple):
+class UnitExchange(NamedTuple):
     """Seconds of the exchanges of ZeRO 3: of one layer, and of the vocabulary.
 
     `copied` are the seconds in which the host copies the shards of a layer into their place.
     """
 
-    scattered: Any
-    gathered: Any
-    copied: Any
-    vocabulary_scattered: Any
-    vocabulary_gathered: Any
-    layers: Any
+    scattered: Real
+    gathered: Real
+    copied: Real
+    vocabulary_scattered: Real
+    vocabulary_gathered: Real
+    layers: Real
+
+    def take(self, index: Array | None) -> UnitExchange:
+        """Return one element a place of `index`; None: as it is."""
+        return UnitExchange(*(take(figure, index) for figure in self))
 
 
-def sharding_differs(values: Values) -> bool:
-    """Return whether a program exchanges differently under ZeRO 1 and 2 than under stage 0."""
-    return bool(
-        np.any(values["waits_for_sharded_gradients"]) or np.any(values["shard_copy_seconds"])
+def exchanges_of(
+    stages: Iterable[int],
+    share: Share,
+    problem: Problem,
+    layout: Layout,
+    to_share: Array | None,
+) -> dict[int, BucketExchange | UnitExchange]:
+    """Return the exchanges of the parameters of a pipeline rank by ZeRO stage.
+
+    Parameters
+    ----------
+    share, layout
+        One element a share of the parameters.
+    to_share
+        For each element of the results its share; None: each is one.
+    """
+    group = network.groups(problem, layout)
+    # some programs exchange differently under stages 1 and 2 than under stage 0
+    differs = np.any(problem.overlap.waits_for_sharded_gradients) or np.any(
+        problem.sharding.shard_copy_seconds
     )
+    sharded = {stage: bool(stage > 0 and differs) for stage in stages}
+    in_buckets = {
+        is_sharded: bucket_exchange(share, group, problem, is_sharded=is_sharded).take(to_share)
+        for is_sharded in {sharded[stage] for stage in stages if stage < 3}
+    }
+    return {
+        stage: in_buckets[sharded[stage]]
+        if stage < 3
+        else unit_exchange(share, group, problem).take(to_share)
+        for stage in stages
+    }
 
 
-def exchanges(
-    share: Share, group: Mapping[str, Group], values: Values, *, is_sharded: bool
-) -> Exchange:
+def bucket_exchange(
+    share: Share, group: Mapping[str, Group], problem: Problem, *, is_sharded: bool
+) -> BucketExchange:
     """Return the seconds of the exchanges of ZeRO stage 0, or of 1 and 2, in buckets."""
+    sharding = problem.sharding
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
-    calls = np.minimum(share.layers + has_vocabulary, values["exchange_buckets"])
-    copied: Any = 0.0
+    calls = np.minimum(share.layers + has_vocabulary, sharding.exchange_buckets)
+    copied: Real = np.float64(0.0)
     if is_sharded:
-        calls = np.where(values["waits_for_sharded_gradients"], 1.0, calls)
+        calls = np.where(problem.overlap.waits_for_sharded_gradients, 1.0, calls)
         replicas = group["data"].size
         slices = np.where(replicas > 1, replicas * (share.layers + has_vocabulary), 0.0)
-        copied = values["shard_copy_seconds"] * slices
-    gradients, weights = values["reduced_gradient_bytes"], _gathered(share, values)
-    return Exchange(
-        _both(network.reduce_seconds, share, group, gradients, values, calls),
-        _both(network.gather_seconds, share, group, gradients, values, calls),
-        _both(network.gather_seconds, weights, group, 1.0, values, calls),
+        copied = sharding.shard_copy_seconds * slices
+    gradients, weights = sharding.reduced_gradient_bytes, _gathered(share, problem)
+    return BucketExchange(
+        _both(network.reduce_seconds, share, group, gradients, problem, calls),
+        _both(network.gather_seconds, share, group, gradients, problem, calls),
+        _both(network.gather_seconds, weights, group, np.float64(1.0), problem, calls),
         copied,
         share.embedding / np.maximum(share.dense + share.experts, 1.0),
         1 / np.maximum(calls, 1.0),
     )
 
 
-def units(share: Share, group: Mapping[str, Group], values: Values) -> Units:
+def unit_exchange(share: Share, group: Mapping[str, Group], problem: Problem) -> UnitExchange:
     """Return the seconds of the exchanges of ZeRO stage 3, layer by layer."""
+    sharding, one = problem.sharding, np.float64(1.0)
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
     layers = np.maximum(share.layers, 1.0)
     layer = share._replace(
         dense=(share.dense - share.vocabulary) / layers,
         experts=share.experts / layers,
-        vocabulary=0.0,
+        vocabulary=np.float64(0.0),
     )
-    gradients, weights = values["reduced_gradient_bytes"], values["gathered_weight_bytes"]
+    gradients, weights = sharding.reduced_gradient_bytes, sharding.gathered_weight_bytes
     gather, replicas = network.gather_seconds, group["data"].size
-    return Units(
-        _both(gather, layer, group, gradients, values, 1.0),
-        _both(gather, _gathered(layer, values), group, 1.0, values, 1.0),
-        values["shard_copy_seconds"] * np.where(replicas > 1, replicas, 0.0),
-        gather(group["data"], gradients * share.vocabulary, values, has_vocabulary),
-        gather(group["data"], weights * share.vocabulary, values, has_vocabulary),
+    return UnitExchange(
+        _both(gather, layer, group, gradients, problem, one),
+        _both(gather, _gathered(layer, problem), group, one, problem, one),
+        sharding.shard_copy_seconds * np.where(replicas > 1, replicas, 0.0),
+        gather(group["data"], gradients * share.vocabulary, problem, has_vocabulary),
+        gather(group["data"], weights * share.vocabulary, problem, has_vocabulary),
         share.layers,
     )
 
 
-def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window: Window) -> Any:
-    """Return the seconds that a step waits for its replicas under ZeRO stage 0, 1 or 2.
+def exchange_seconds(
+    zero_stage: int, exchange: BucketExchange | UnitExchange, problem: Problem, window: Window
+) -> Real:
+    """Return the seconds that a step waits for its replicas, but for `end_seconds`.
 
     A second of hidden transfers costs arithmetic `network.lost_share` seconds, so it saves the
     rest, `gained`. Slowed arithmetic lasts longer and hides more: the saving is at most the seconds
@@ -166,31 +285,35 @@ def exchange_seconds(zero_stage: int, exchange: Exchange, values: Values, window
     Parameters
     ----------
     exchange
-        Result of `exchanges` for the stage.
+        That of `exchanges_of` for the stage.
     """
+    if isinstance(exchange, UnitExchange):
+        return _unit_seconds(exchange, problem, window)
+    sharding, allowed = problem.sharding, problem.overlap
     after = exchange.scattered if zero_stage else exchange.reduced
     if zero_stage == 1:
-        after = np.where(values["reduces_all_gradients"], exchange.reduced, after)
-    gained = 1 - network.lost_share(values)
-    overlap = gained * values["gradient_overlap_fraction"]
+        after = np.where(sharding.reduces_all_gradients, exchange.reduced, after)
+    gained: Real = 1 - network.lost_share(problem)
+    overlap = gained * allowed.gradient_overlap_fraction
     if zero_stage:
-        overlap = np.where(values["waits_for_sharded_gradients"], 0.0, overlap)
+        overlap = np.where(allowed.waits_for_sharded_gradients, 0.0, overlap)
     if zero_stage == 2:
         # for each microbatch, during its own backward pass
         last = np.maximum(exchange.call, exchange.embedding)
         saved = np.minimum(overlap * after * (1 - last), window.backward * (1 - exchange.call))
         waits = window.microbatches * (after - saved)
     else:
-        waits = after - _behind_backward(overlap, after, exchange, values, window)
+        waits = after - _behind_backward(
+            overlap * after, exchange, allowed.aligns_exchanges, window
+        )
     if zero_stage == 0:
         return waits
-    saved = _behind_forward(gained, exchange, values, window)
+    hides = allowed.parameter_overlap_fraction
+    saved = _behind_forward(gained * exchange.gathered, hides, exchange, window)
     return waits + exchange.gathered + exchange.copied - saved
 
 
-def _behind_backward(
-    overlap: Any, after: Any, exchange: Exchange, values: Values, window: Window
-) -> Any:
+def _behind_backward(hidden: Real, exchange: BucketExchange, aligns: Flag, window: Window) -> Real:
     """Return the seconds that one exchange of gradients saves behind the last backward passes.
 
     - One chunk: gradients are exchanged bucket by bucket. The last bucket, with the embedding, has
@@ -199,40 +322,47 @@ def _behind_backward(
       time on all stages. The last chunk's have nothing to hide behind. An earlier chunk's hide
       behind the passes of a group of microbatches through the chunks that follow (schedules.py,
       lines 1440 to 1456; a group has as many microbatches as there are stages).
+
+    Parameters
+    ----------
+    hidden
+        Seconds of the exchange that may hide.
     """
     chunks = window.chunks
     grouped = np.minimum(window.stages, window.microbatches) * (1 - 1 / chunks)
-    aligned = (chunks > 1) & values["aligns_exchanges"]
+    aligned = (chunks > 1) & aligns
     last = np.where(
         aligned,
         exchange.embedding + (1 - exchange.embedding) / chunks,
         np.maximum(exchange.call, exchange.embedding),
     )
     within = np.where(aligned, 0.0, (1 - exchange.call) / chunks)
-    return np.minimum(overlap * after * (1 - last), window.backward * (grouped + within))
+    return np.minimum(hidden * (1 - last), window.backward * (grouped + within))
 
 
-def _behind_forward(gained: Any, exchange: Exchange, values: Values, window: Window) -> Any:
+def _behind_forward(gathered: Real, share: Real, exchange: BucketExchange, window: Window) -> Real:
     """Return the seconds that one gathering of weights saves behind the first forward passes.
 
     The first bucket, with the embedding, has nothing to hide behind. The rest of the first chunk is
     gathered bucket by bucket during the chunk's first pass, each other chunk during the passes of a
     group of microbatches through the chunks before it (schedules.py, lines 1219 to 1221 and 1341 to
     1353).
+
+    Parameters
+    ----------
+    gathered, share
+        Seconds that hiding all of it would save, and the share that a program may hide.
     """
-    chunks, gathered = window.chunks, gained * exchange.gathered
+    chunks = window.chunks
     first = np.maximum(exchange.call, exchange.embedding)
     others = (1 - exchange.embedding) * (1 - 1 / chunks) * gathered
-    one = window.forward / chunks
-    saved = np.minimum(
-        values["parameter_overlap_fraction"] * gathered * (1 - first),
-        others + one * (1 - exchange.call),
-    )
-    grouped = np.minimum(window.stages, window.microbatches) * (chunks - 1) * one
+    chunk = window.forward / chunks
+    saved = np.minimum(share * gathered * (1 - first), others + chunk * (1 - exchange.call))
+    grouped = np.minimum(window.stages, window.microbatches) * (chunks - 1) * chunk
     return np.where(chunks > 1, np.minimum(saved, grouped), saved)
 
 
-def unit_seconds(each: Units, values: Values, window: Window) -> Any:
+def _unit_seconds(exchange: UnitExchange, problem: Problem, window: Window) -> Real:
     """Return the seconds that a step waits for its replicas under ZeRO stage 3.
 
     A layer's weights are gathered during the layer before it. Its gradients are scattered during
@@ -246,74 +376,81 @@ def unit_seconds(each: Units, values: Values, window: Window) -> Any:
     a layer after it was recomputed, and gather it a third time (DeepSpeed @112ebff6e
     deepspeed/runtime/zero/stage3.py, `release_sub_module`).
     """
-    layers, gathered, scattered = each.layers, each.gathered, each.scattered
-    keeps = np.where(values["keeps_gathered_weights"], 1.0, 0.0)
+    sharding, allowed = problem.sharding, problem.overlap
+    layers, gathered, scattered = exchange.layers, exchange.gathered, exchange.scattered
+    keeps = np.where(sharding.keeps_gathered_weights, 1.0, 0.0)
     once = np.where(window.stages > 1, keeps, 0.0)
-    gained = 1 - network.lost_share(values)
-    ahead = gained * values["parameter_overlap_fraction"] * gathered
+    gained: Real = 1 - network.lost_share(problem)
+    ahead = gained * allowed.parameter_overlap_fraction * gathered
     saved = np.minimum(ahead, window.layer_forward)
-    backward = gained * values["gradient_overlap_fraction"] * scattered + (1 - once) * ahead
+    backward = gained * allowed.gradient_overlap_fraction * scattered + (1 - once) * ahead
     saved = saved + np.minimum(backward, window.layer_backward)
-    again = np.equal(values["activation_recompute"], "full") & values["regathers_for_recompute"]
+    again = equals(problem.choices.activation_recompute, "full") & sharding.regathers_for_recompute
     gathers = layers + (1 - once) * (layers - keeps) + np.where(again, layers, 0.0)
     whole = (
-        gathers * (gathered + each.copied)
-        + layers * (scattered + each.copied)
-        + (2 - keeps) * each.vocabulary_gathered
-        + each.vocabulary_scattered
+        gathers * (gathered + exchange.copied)
+        + layers * (scattered + exchange.copied)
+        + (2 - keeps) * exchange.vocabulary_gathered
+        + exchange.vocabulary_scattered
     )
     times = np.where(once > 0, 1.0, window.microbatches)
     return times * (whole - (layers - 1) * saved)
 
 
 def _both(
-    collective: Callable[..., Any],
+    collective: Callable[[Group, Real, Problem, Real], Real],
     share: Share,
     group: Mapping[str, Group],
-    size: Any,
-    values: Values,
-    calls: Any,
-) -> Any:
+    size: Real,
+    problem: Problem,
+    calls: Real,
+) -> Real:
     """Return the seconds of a collective over the dense parameters, and over experts."""
-    dense = collective(group["data"], size * share.dense, values, calls)
+    dense = collective(group["data"], size * share.dense, problem, calls)
     if not np.any(share.experts):
         return dense
-    experts = collective(group["expert_data"], size * share.experts, values, calls)
+    experts = collective(group["expert_data"], size * share.experts, problem, calls)
     return dense + np.where(share.experts > 0, experts, 0.0)
 
 
-def _gathered(share: Share, values: Values) -> Share:
+def _gathered(share: Share, problem: Problem) -> Share:
     """Return the bytes of the weights of a share, as they are gathered."""
-    width, words = formats.gathered_weight_bytes(values), values["gathered_weight_bytes"]
+    width, words = formats.gathered_weight_bytes(problem), problem.sharding.gathered_weight_bytes
     return share._replace(
         dense=width * (share.dense - share.vocabulary) + words * share.vocabulary,
         experts=width * share.experts,
     )
 
 
-def kept(zero_stage: int, from_stage: int, share: Share, layout: Values) -> Any:
-    """Return the parameters of which one GPU keeps some state, sharded from `from_stage` on."""
-    if zero_stage < from_stage:
+def sharded_parameters(zero_stage: int, since: int, share: Share, layout: Layout) -> Real:
+    """Return the parameters of which a GPU keeps some state, sharded from ZeRO stage `since` on."""
+    if zero_stage < since:
         return share.dense + share.experts
-    replicas = layout["data_parallel"] * layout["context_parallel"]
-    return share.dense / replicas + share.experts / network.expert_replicas(layout)
+    replicas = layout.data_parallel * layout.context_parallel
+    expert_replicas: Real = network.expert_replicas(layout)
+    return share.dense / replicas + share.experts / expert_replicas
 
 
-def optimizer_seconds(zero_stage: int, share: Share, values: Values, layout: Values) -> Any:
+def optimizer_seconds(zero_stage: int, share: Share, problem: Problem, layout: Layout) -> Real:
     """Return the seconds of the optimizer on one GPU: memory traffic or launches, the longer one.
 
     The traffic includes the cast of weights to 8 or 4 bits for the next step.
     """
-    owned, whole = (kept(zero_stage, stage, share, layout) for stage in (1, 2))
-    volume = values["optimizer_traffic_bytes"] * owned + values["buffer_traffic_bytes"] * whole
-    if np.any(values["low_format"]):
-        volume = volume + formats.weight_cast_bytes(values) * (
+    owned = sharded_parameters(zero_stage, 1, share, layout)
+    whole = sharded_parameters(zero_stage, 2, share, layout)
+    traffic = problem.sharding
+    volume = traffic.optimizer_traffic_bytes * owned + traffic.buffer_traffic_bytes * whole
+    if np.any(problem.formats.low_format):
+        volume = volume + formats.weight_cast_bytes(problem) * (
             share.dense - share.vocabulary + share.experts
         )
-    return np.maximum(stream_seconds(volume, values), launch_seconds(share.layers, values))
+    seconds: Real = np.maximum(
+        stream_seconds(volume, problem), launch_seconds(share.layers, problem)
+    )
+    return seconds
 
 
-def end_seconds(values: Values, layout: Values) -> Any:
+def end_seconds(problem: Problem, layout: Layout) -> Real:
     """Return the seconds of transfers at the end of a step, which nothing hides.
 
     The gradients of a shared embedding are added up on its two stages. Three collectives of a few
@@ -321,10 +458,12 @@ def end_seconds(values: Values, layout: Values) -> Any:
     whether they overflow over all GPUs; all three count as over all GPUs (Megatron-LM @d98e8a64
     megatron/core/distributed/finalize_model_grads.py and optimizer/clip_grads.py).
     """
-    stages = layout["pipeline_parallel"]
-    is_split = (stages > 1) & np.asarray(values["ties_embedding"], dtype=bool)
-    volume = values["reduced_gradient_bytes"] * values["vocab_size"] * values["hidden_size"]
-    moved = volume / layout["tensor_parallel"] / network.card_bandwidth(values)
-    tied = np.where(is_split, moved + values["collective_seconds"], 0.0)
-    gpus = layout["tensor_parallel"] * layout["context_parallel"] * stages * layout["data_parallel"]
-    return tied + 3 * network.reduce_seconds(Group(gpus, values["nvlink_size"]), 0.0, values)
+    shape, stages = problem.shape, layout.pipeline_parallel
+    is_split = (stages > 1) & shape.ties_embedding
+    volume = problem.sharding.reduced_gradient_bytes * shape.vocab_size * shape.hidden_size
+    moved = volume / layout.tensor_parallel / network.card_bandwidth(problem)
+    tied = np.where(is_split, moved + problem.network.collective_seconds, 0.0)
+    gpus = layout.tensor_parallel * layout.context_parallel * stages * layout.data_parallel
+    everyone = Group(gpus, problem.system.nvlink_size)
+    small: Real = network.reduce_seconds(everyone, 0.0, problem)
+    return tied + 3 * small

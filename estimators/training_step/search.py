@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.columns.schedule import SCHEDULE
+from estimators.columns import names_in
 from estimators.contract import Values
 from estimators.enumeration import Axis, divisors_of, each_of, exactly
 from estimators.training_step.pipeline_layout import num_stages
@@ -19,7 +19,7 @@ DEPENDS_ON = frozenset(
     {
         *("num_gpus", "global_batch_size", "num_layers", "num_heads", "num_kv_heads", "seq_len"),
         *("ffn_hidden_size", "expert_ffn_hidden_size", "num_experts", "attention"),
-        *("num_mtp_layers", *(column.name for column in SCHEDULE)),
+        *("num_mtp_layers", *names_in("Schedule of a pipeline")),
         *("shared_ffn_hidden_size", "balances_stages", "hidden_size", "head_size", "vocab_size"),
     }
 )

@@ -10,9 +10,15 @@ from estimators.factored import take
 from estimators.training_step import network
 from estimators.training_step.layer import Layer, Size
 from estimators.training_step.network import Group
+from estimators.training_step.products import stream_seconds
+from estimators.training_step.replicas import Share, layer_shares
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from estimators.decoder import Parameters
     from estimators.training_step.problem import Layout, Problem
+    from estimators.training_step.vocabulary import Vocabulary
     from estimators.values import Array, Real
 
 
@@ -58,6 +64,69 @@ class Spent(NamedTuple):
         """Return one element a place of `index`; None: as it is."""
         parts = {name: take(part, index) for name, part in self.parts.items()}
         return Spent(parts, *(take(figure, index) for figure in self[1:]))
+
+
+class Added(NamedTuple):
+    """Seconds of a microbatch to add the gradients of parameters to their buffers.
+
+    Attributes
+    ----------
+    layers
+        Kind of layer -> seconds of one layer.
+    vocabulary
+        Seconds of the embedding, or of the output layer.
+    share
+        Seconds of the rank with most parameters.
+    """
+
+    layers: dict[str, Real]
+    vocabulary: Real
+    share: Real
+
+    def take(self, index: Array | None) -> Added:
+        """Return one element a place of `index`; None: as it is."""
+        layers = {name: take(seconds, index) for name, seconds in self.layers.items()}
+        return Added(layers, take(self.vocabulary, index), take(self.share, index))
+
+
+def added_of(
+    counts: Mapping[str, Parameters], share: Share, problem: Problem, layout: Layout
+) -> Added:
+    """Return the seconds to add gradients up; `share` is that with most parameters."""
+    of_layer = layer_shares(counts, problem.shape, layout)
+    vocabulary = next(iter(counts.values())).embedding / layout.tensor_parallel
+
+    def seconds(parameters: Real) -> Real:
+        traffic = problem.sharding.accumulation_traffic_bytes * parameters
+        streamed: Real = stream_seconds(traffic, problem)
+        return streamed
+
+    return Added(
+        {name: seconds(dense + experts) for name, (dense, experts) in of_layer.items()},
+        seconds(vocabulary),
+        seconds(share.dense + share.experts),
+    )
+
+
+class Costs(NamedTuple):
+    """Seconds and joules of a microbatch in each split.
+
+    Attributes
+    ----------
+    layer
+        Those of an average layer.
+    by_kind
+        Kind of layer -> those of one.
+    vocabulary
+        Those of embedding and output layer.
+    added
+        Seconds to add gradients up.
+    """
+
+    layer: Spent
+    by_kind: dict[str, Spent]
+    vocabulary: Vocabulary
+    added: Added
 
 
 def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spent:

@@ -8,21 +8,36 @@ once, divided by the interleaved chunks of a stage (arXiv 2104.04473 section 2.2
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from estimators.factored import Gathered, stacked, take
 from estimators.training_step import network
+from estimators.training_step.further import with_further_tokens
+from estimators.training_step.kinds import average, kinds_of
+from estimators.training_step.layer import layer_of
+from estimators.training_step.memory import (
+    Microbatch,
+    RankBytes,
+    bytes_of_ranks,
+    further_bytes,
+    library_bytes,
+    microbatch_of,
+    needs_most,
+    unused_bytes,
+)
 from estimators.training_step.pace import paced_by
 from estimators.training_step.pipelines import microbatches_of, over_kinds
-from estimators.training_step.replicas import Window
-from estimators.training_step.spent import Spent
-from estimators.training_step.vocabulary import Vocabulary
+from estimators.training_step.replicas import Window, exchange_seconds
+from estimators.training_step.spent import Costs, Spent, spent_on
+from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.shares import Added
-    from estimators.values import Flag, Real
+    from estimators.training_step.tables import Shared, Splits, ZeroStage
+    from estimators.values import Array, Flag, Real
 
 TIMES = (
     *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
@@ -33,30 +48,80 @@ TIMES = (
 """Parts of a step: they add up to it."""
 
 
+def figures_of(shared: Shared, problem: Problem, zero_stage: Array) -> dict[str, Gathered]:
+    """Return every stored result by name, under the recomputation of `problem`.
+
+    `zero_stage` is the ZeRO stage of each layout.
+    """
+    splits = shared.splits
+    costs = costs_of(shared, problem)
+    parts, window = passes(costs, problem, splits.split, splits.simple)
+    stored = stored_bytes(shared, problem)
+    ranks = bytes_of_ranks(stored, shared.flight, costs.layer, problem, splits.split)
+    before = Before(reduce(np.add, parts.values()), window, ranks)
+    by_stage = {
+        stage: stage_figures(stage, figures, before, shared.end_seconds, problem)
+        for stage, figures in shared.by_zero_stage.items()
+    }
+    parts["library_bytes"] = take(library_bytes(problem, splits.share), splits.to_share)
+    parts["layer_joules"] = layer_joules(costs.layer, costs.vocabulary, problem, splits.split)
+    parts["relative_clock"] = costs.layer.clock
+    by_split = {name: Gathered(part, splits.to_split) for name, part in parts.items()}
+    return by_split | of_layouts(zero_stage, by_stage, splits)
+
+
+def costs_of(shared: Shared, problem: Problem) -> Costs:
+    """Return the seconds of a microbatch; a layer is computed once for all splits that share it."""
+    table, to_layer, size = shared.splits.layer, shared.splits.to_layer, shared.size
+    kinds = kinds_of(problem)
+    spent = [
+        spent_on(layer_of(shared.work[kind.name], kind.values, table), size, kind.values, table)
+        for kind in kinds
+    ]
+    of_average: Spent = average(kinds, spent)
+    words = vocabulary_of(shared.words, problem, of_average.clock)
+    words = with_further_tokens(words, kinds, spent, size, problem, table)
+    layer = of_average.take(to_layer)
+    by_kind = {kinds[0].name: layer}
+    if len(kinds) > 1:
+        by_kind = {
+            kind.name: seconds.take(to_layer) for kind, seconds in zip(kinds, spent, strict=True)
+        }
+    words = Vocabulary(*(take(figure, to_layer) for figure in words))
+    return Costs(layer, by_kind, words, shared.added)
+
+
+def stored_bytes(shared: Shared, problem: Problem) -> dict[str, Microbatch]:
+    """Return the bytes of a microbatch by kind of layer; `mtp` are layers of further tokens."""
+    table, to_layer, size = shared.splits.layer, shared.splits.to_layer, shared.size
+    kinds = kinds_of(problem)
+    stored = {kind.name: microbatch_of(size, kind.values, table).take(to_layer) for kind in kinds}
+    if np.any(problem.shape.num_mtp_layers):
+        last = kinds[-1]
+        further = take(further_bytes(size, last.values), to_layer)
+        layer = stored[last.name]
+        stored["mtp"] = layer._replace(kept=layer.kept + further)
+    return stored
+
+
 def passes(
-    kinds: Mapping[str, Spent],
-    layer: Spent,
-    words: Vocabulary,
-    added: Added,
-    problem: Problem,
-    layout: Layout,
-    simple: Flag,
+    costs: Costs, problem: Problem, layout: Layout, simple: Flag
 ) -> tuple[dict[str, Real], Window]:
     """Return the seconds of a step by part, and the window in which transfers can hide.
 
-    The optimizer and the exchange between replicas are not among the parts: module `sharding` adds
-    them.
+    The optimizer and the exchange between replicas are not among the parts: they depend on the ZeRO
+    stage.
 
     Parameters
     ----------
-    kinds, layer, words
-        Seconds of one microbatch, one element a row of `layout`: of a layer of each kind, of the
-        average layer, and of the vocabulary.
+    costs
+        One element a row of `layout`.
     simple
         See `pipelines.is_simple`.
     """
+    layer, kinds, words = costs.layer, costs.by_kind, costs.vocabulary
     microbatches = microbatches_of(problem.run, layout)
-    paced = paced_by(kinds, layer, words, added, problem, layout, simple)
+    paced = paced_by(costs, problem, layout, simple)
     pace = paced.pace
     # layers that predict further tokens have their time in that of the output layer
     layers = {name: count for name, count in pace.layers.items() if name in kinds}
@@ -85,6 +150,100 @@ def passes(
         layout.pipeline_parallel,
         layout.virtual_pipeline,
     )
+
+
+class Before(NamedTuple):
+    """A step before its exchange over replicas and its optimizer, one element a split.
+
+    Attributes
+    ----------
+    seconds
+        The sum of its parts.
+    window
+        Arithmetic that an exchange may hide in.
+    ranks
+        Bytes of the ranks that may need most memory, without their state.
+    """
+
+    seconds: Real
+    window: Window
+    ranks: list[RankBytes]
+
+
+class StageFigures(NamedTuple):
+    """Figures under one ZeRO stage.
+
+    Attributes
+    ----------
+    by_split
+        Name -> figures with one element a split.
+    by_share
+        Name -> figures with one element a share, for each rank that may need most memory.
+    rank
+        For each split the place of the rank that needs most.
+    """
+
+    by_split: dict[str, Real]
+    by_share: dict[str, list[Real]]
+    rank: Array
+
+
+def stage_figures(
+    stage: int, figures: ZeroStage, before: Before, end_seconds: Real, problem: Problem
+) -> StageFigures:
+    """Return the figures under one ZeRO stage, of the rank that needs most memory then."""
+    exchange = exchange_seconds(stage, figures.exchange, problem, before.window) + end_seconds
+    rank, needed = needs_most(figures.state_of_split, before.ranks)
+    place = rank * np.size(rank) + np.arange(np.size(rank))
+    fullest = RankBytes(
+        *(np.stack(of_ranks).take(place) for of_ranks in zip(*before.ranks, strict=True))
+    )
+    return StageFigures(
+        {
+            "step_seconds": before.seconds + exchange + figures.optimizer_of_split,
+            "data_comm_seconds": exchange,
+            "unused_bytes": unused_bytes(needed, fullest.besides, problem.kept.fragmentation),
+            "activations_bytes": fullest.activations,
+            "logits_bytes": fullest.logits,
+        },
+        {
+            "optimizer_seconds": [figures.optimizer] * len(figures.state),
+            **{name: [state[name] for state in figures.state] for name in figures.state[0]},
+        },
+        rank,
+    )
+
+
+def of_layouts(
+    zero_stage: Array, by_stage: Mapping[int, StageFigures], splits: Splits
+) -> dict[str, Gathered]:
+    """Return the figures of each layout's ZeRO stage, for the rank that needs most memory."""
+    stages = list(by_stage.values())
+    num_splits, num_shares = len(stages[0].rank), np.size(splits.share.pipeline_parallel)
+    num_ranks = len(next(iter(stages[0].by_share.values())))
+    split = np.arange(num_splits) if splits.to_split is None else splits.to_split
+    share = np.arange(num_splits) if splits.to_share is None else splits.to_share
+    ordinal = np.zeros(max(by_stage) + 1, dtype=np.int64)
+    ordinal[list(by_stage)] = np.arange(len(stages))
+    # tables of all stages one below the other: a row is a stage and a split
+    place = ordinal.take(zero_stage) * num_splits + split
+    # or a stage, a rank and a share
+    share_of = [
+        share + (num_ranks * number + stage.rank) * num_shares
+        for number, stage in enumerate(stages)
+    ]
+    share_place = np.concatenate(share_of).take(place)
+    by_split = {
+        name: Gathered(stacked([stage.by_split[name] for stage in stages], num_splits), place)
+        for name in stages[0].by_split
+    }
+    return by_split | {
+        name: Gathered(
+            stacked([table for stage in stages for table in stage.by_share[name]], num_shares),
+            share_place,
+        )
+        for name in stages[0].by_share
+    }
 
 
 def layer_joules(layer: Spent, words: Vocabulary, problem: Problem, layout: Layout) -> Real:

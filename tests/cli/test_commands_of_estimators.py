@@ -11,7 +11,7 @@ from estimators.registry import ESTIMATORS, get, with_capability
 from tests.shared import Command
 
 NAMES = (*ESTIMATORS, "toy")
-CAPABILITIES = {"why": "can_plan", "explain": "formulas", "operations": "operations"}
+CAPABILITIES = {"why": "can_plan", "explain": "step.formulas", "operations": "step.operations"}
 QUESTION = {
     "toy": ("model=gpt3_1.3B", "accelerator=H100", "num_gpus=8", "tensor_parallel=4"),
     "training_step": ("model=gpt3_1.3B", "accelerator=H100", "num_gpus=8", "tensor_parallel=4"),

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from estimators.contract import PUBLISHED, Array, Catalog, Estimator, Mends, Refusal, Relation
+from estimators.contract import PUBLISHED, Array, Catalog, Mends, Refusal, Relation
+from estimators.estimator import Estimator
 from warehouse.evaluate.frames import read_columns
 from warehouse.evaluate.inputs import input_names
 

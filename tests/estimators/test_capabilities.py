@@ -8,20 +8,11 @@ import numpy as np
 import pytest
 
 from estimators import registry
-from estimators.base import BaseEstimator
 from estimators.columns import COLUMNS
-from estimators.contract import (
-    PUBLISHED,
-    Array,
-    Catalog,
-    Cell,
-    Columns,
-    Estimator,
-    Mends,
-    Relation,
-    Space,
-)
+from estimators.contract import PUBLISHED, Array, Catalog, Cell, Columns, Mends, Relation, Space
+from estimators.estimator import Estimator
 from estimators.inputs import records
+from estimators.transformer import default_batch
 from tests.toy_estimator import TOY
 from warehouse.database.catalog import packaged_catalog
 
@@ -65,11 +56,6 @@ def estimators() -> list[Estimator]:
 by_name = pytest.mark.parametrize("estimator", estimators(), ids=lambda one: one.name)
 
 
-def as_estimator(base: BaseEstimator) -> Estimator:
-    """Return `base`; mypy checks that it keeps the contract."""
-    return base
-
-
 def cell_of(estimator: Estimator, catalog: Catalog, mends: Mends) -> tuple[Relation, Cell]:
     relation = estimator.relations[0]
     space = {n: v for n, v in SPACES[estimator.name].items() if n in estimator_inputs(estimator)}
@@ -98,15 +84,15 @@ def evaluated(
 
 @by_name
 @pytest.mark.parametrize(
-    ("whole", "attribute"), [("step_seconds", "time_parts"), ("memory_bytes", "memory_parts")]
+    ("whole", "attribute"), [("step_seconds", "parts"), ("memory_bytes", "memory")]
 )
 @pytest.mark.usefixtures("toy")
 def test_parts_add_up_to_the_whole_in_every_layout(
     estimator: Estimator, whole: str, attribute: str, catalog: Catalog
 ) -> None:
-    parts: tuple[str, ...] = getattr(estimator, attribute)
+    parts: tuple[str, ...] = getattr(estimator.step, attribute)
     if not parts:
-        assert estimator.name not in SPACES or attribute == "memory_parts"
+        assert estimator.name not in SPACES or attribute == "memory"
         return
     for mends in {PUBLISHED, frozenset(estimator.mends)}:
         relation, cell = cell_of(estimator, catalog, mends)
@@ -120,12 +106,12 @@ def test_parts_add_up_to_the_whole_in_every_layout(
 @by_name
 def test_parts_and_formulas_are_of_columns_of_the_estimator(estimator: Estimator) -> None:
     outputs = estimator.relations[0].outputs
-    assert set(estimator.time_parts) <= set(outputs)
-    assert set(estimator.memory_parts) <= {*outputs, *estimator.problem_columns}
+    assert set(estimator.step.parts) <= set(outputs)
+    assert set(estimator.step.memory) <= {*outputs, *estimator.problem_columns}
     # explain takes the formulas, or refuses: never a part of them
-    assert set(estimator.formulas) in (set(), set(estimator.time_parts))
-    assert all(formula.text and formula.source for formula in estimator.formulas.values())
-    for name in (*estimator.rates, *estimator.constants):
+    assert set(estimator.step.formulas) in (set(), set(estimator.step.parts))
+    assert all(formula.text and formula.source for formula in estimator.step.formulas.values())
+    for name in (*estimator.step.rates, *estimator.constants.names):
         assert name in estimator.problem_columns
     assert set(estimator.needed_shape) <= set(estimator.shape_columns)
     assert set(estimator.shape_columns) <= set(estimator.problem_columns)
@@ -175,10 +161,10 @@ def test_every_constant_has_a_row_for_every_framework_or_is_of_the_accelerator(
     estimator: Estimator, catalog: Catalog
 ) -> None:
     table = catalog.tables["step_constant"]
-    for name in estimator.constants:
+    for name in estimator.constants.names:
         for framework in catalog.tables["framework"]:
             for accelerator, record in catalog.tables["accelerator"].items():
-                places = estimator.constant_places(catalog, framework, accelerator)
+                places = estimator.constants.places(catalog, framework, accelerator)
                 keys = [name + place for place in places]
                 is_known = any(key in table for key in keys) or record.get(name) is not None
                 # an accelerator without the number is refused by name
@@ -186,10 +172,10 @@ def test_every_constant_has_a_row_for_every_framework_or_is_of_the_accelerator(
 
 
 def test_the_most_specific_place_of_a_constant_comes_first(catalog: Catalog) -> None:
-    places = registry.get("training_step").constant_places(catalog, "megatron_lm", "A100")
+    places = registry.get("training_step").constants.places(catalog, "megatron_lm", "A100")
     product = "A100 SXM 80GB"
     assert places == (f"@{product}@megatron_lm", "@megatron_lm", f"@{product}", "")
-    assert TOY.constant_places(catalog, "megatron_lm", "A100") == ("",)
+    assert TOY.constants.places(catalog, "megatron_lm", "A100") == ("",)
 
 
 @pytest.mark.parametrize("name", ["roofline", "training_step"])
@@ -223,8 +209,8 @@ def test_the_batch_grows_with_the_sixth_root_of_the_flops(share: float, batch: i
     values = {"num_layers": 1000, "hidden_size": 1000, "seq_len": 2048}
     assert TOY.layer_parameters(values) == (12e9, 12e9)
     tokens = share * 1e25 / (6 * 12e9)
-    assert TOY.default_batch(values, tokens) == batch
-    assert TOY.default_batch({**values, "seq_len": 1024}, tokens) == max(2 * batch, 1)
+    assert default_batch(12e9, 2048, tokens) == batch
+    assert default_batch(12e9, 1024, tokens) == max(2 * batch, 1)
 
 
 @pytest.mark.usefixtures("toy")
@@ -235,7 +221,7 @@ def test_no_layout_is_faster_than_the_least_seconds(estimator: Estimator, catalo
         name: np.array([np.nan if value is None else value])
         for name, value in {**dict.fromkeys(estimator.problem_columns), **cell.values}.items()
     }
-    [least] = estimator.least_seconds(values)
+    [least] = estimator.step.least_seconds(values)
     steps = evaluated(estimator, relation, cell, ("step_seconds",))["step_seconds"]
     assert 0 < least <= steps.min()
 
@@ -243,12 +229,12 @@ def test_no_layout_is_faster_than_the_least_seconds(estimator: Estimator, catalo
 def test_an_estimator_without_a_bound_has_none() -> None:
     values = {"num_gpus": np.array([8, 16])}
     for name in ("roofline", "pipeline"):
-        assert np.isnan(registry.get(name).least_seconds(values)).all()
-        assert len(registry.get(name).least_flops(values)) == 2
+        assert np.isnan(registry.get(name).step.least_seconds(values)).all()
+        assert len(registry.get(name).step.least_flops(values)) == 2
 
 
 def test_operations_are_configurations_times_their_names() -> None:
-    operations = registry.get("roofline").operations
+    operations = registry.get("roofline").step.operations
     assert operations is not None
     assert operations.relation.keys == (*registry.get("roofline").relations[0].keys, "operation")
     given = {"strategy": ["tensor_1d"], "attention": ["flash"], "tensor_parallel": [4]}
@@ -271,10 +257,10 @@ def test_choices_that_exclude_one_another_are_replaced() -> None:
 def test_commands_take_an_estimator_that_has_what_they_need() -> None:
     capabilities = {
         "plan": "can_plan",
-        "why": "time_parts",
-        "explain": "formulas",
-        "calibrate": "constants",
-        "operations": "operations",
+        "why": "step.parts",
+        "explain": "step.formulas",
+        "calibrate": "constants.names",
+        "operations": "step.operations",
     }
     for command, capability in capabilities.items():
         assert registry.default(command) in registry.with_capability(capability)
@@ -284,8 +270,8 @@ def test_commands_take_an_estimator_that_has_what_they_need() -> None:
         name for name in registry.ESTIMATORS if name not in (first.name, second.name)
     ]
     assert registry.with_capability("can_plan") == ["roofline", "training_step"]
-    assert registry.with_capability("source_tables") == ["cluster"]
-    assert registry.with_capability("takes_published_steps") == [registry.default("measure")]
+    assert registry.with_capability("source.tables") == ["cluster"]
+    assert registry.with_capability("source.takes_published_steps") == [registry.default("measure")]
     with pytest.raises(KeyError):
         registry.default("no command")
 
@@ -293,11 +279,11 @@ def test_commands_take_an_estimator_that_has_what_they_need() -> None:
 @pytest.mark.usefixtures("toy")
 def test_a_new_estimator_has_capabilities_as_the_others() -> None:
     assert registry.with_capability("can_plan")[-1] == "toy"
-    assert registry.with_capability("constants") == ["training_step"]
+    assert registry.with_capability("constants.names") == ["training_step"]
 
 
 def test_the_base_estimator_has_no_capability_and_refuses(catalog: Catalog) -> None:
-    bare = as_estimator(BaseEstimator())
+    bare = Estimator()
     bare.name, bare.problem_columns, bare.relations = "bare", (), TOY.relations
     assert not bare.can_plan
     assert bare.rules(PUBLISHED) == ()

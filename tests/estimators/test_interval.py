@@ -9,33 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.base import BaseEstimator
 from estimators.contract import PUBLISHED, Array, Catalog, Columns, Mends, Relation, Scalar, Values
+from estimators.estimator import Constants, Estimator
 from estimators.interval import Interval, constant_spreads, interval, moved
 
 RELATION = Relation("one", "one row", keys=("data_parallel",), measures=("step_seconds",))
 
 
-class Sum(BaseEstimator):
+class Sum(Estimator):
     """A step of 100 s, and one second for each unit of a constant."""
 
     name = "sum"
     version = 1
     title = "A sum"
     relations: tuple[Relation, ...] = (RELATION,)
-    constants: tuple[str, ...] = (
-        "launch_seconds",
-        "collective_seconds",
-        "gemm_half_depth",
-        "uses_dropout",
+    constants = Constants(
+        names=("launch_seconds", "collective_seconds", "gemm_half_depth", "uses_dropout"),
+        places=lambda _catalog, framework, _accelerator: (f"@{framework}", ""),
     )
-    problem_columns: tuple[str, ...] = (*constants, "framework", "accelerator")
-
-    def constant_places(
-        self, catalog: Catalog, framework: Scalar, accelerator: Scalar
-    ) -> tuple[str, ...]:
-        del catalog, accelerator
-        return (f"@{framework}", "")
+    problem_columns = (*constants.names, "framework", "accelerator")
 
     def figures(
         self,

@@ -79,6 +79,18 @@ def test_equal_candidates_decide_where_the_path_ends(
     )
 
 
+def splits_of(number: int) -> list[tuple[int, ...]]:
+    """Return every ordered split of devices over the four degrees."""
+    divisors = [n for n in range(1, number + 1) if number % n == 0]
+    return [
+        (p, d, h, number // (p * d * h))
+        for p in divisors
+        for d in divisors
+        for h in divisors
+        if number % (p * d * h) == 0
+    ]
+
+
 def whole(value: object) -> int:
     """Return a value that is a whole number."""
     assert isinstance(value, int)
@@ -104,28 +116,31 @@ def test_the_numbers_of_the_study_are_the_fastest_up_to_each_where_the_network_i
     [space] = study.spaces
     searched = [n for n in map(whole, space["num_gpus"]) if n <= 8192]
     every = {*range(1, 673), *range(221, 8193, 221), *searched}
-    seconds = {
-        whole(cell.values["num_gpus"]): rows(cell)["training_seconds"].min()
-        for cell in cells(catalog, accelerator=DEVICES[2:], num_gpus=sorted(every))
-    }
+    values = problem(catalog, DEVICES[2], 4e26)
+    splits = np.array([split for number in sorted(every) for split in splits_of(number)], float)
+    degrees = dict(zip(DEGREES, splits.T, strict=True))
+    stages = degrees["pipeline_parallel"]
+    model = model_of(values)
+    most = np.floor(model["batch_tokens"] / degrees["data_parallel"])
+    possible = (stages <= model["num_layers"]) & (stages <= most)
+    degrees = {name: column[possible] for name, column in degrees.items()}
+    microbatches = best_microbatches(values, degrees, most[possible])
+    out = {"training_seconds": np.empty(len(microbatches))}
+    layouts = {**degrees, "num_microbatches": microbatches}
+    RUN_OPTIMIZER.estimate(RELATION, values, layouts, PUBLISHED, out, Catalog({}))
     assert len(searched) == 27
-    for most in searched:
-        best = min(time for number, time in seconds.items() if number <= most)
-        assert min(seconds[n] for n in searched if n <= most) == best, most
+    num_gpus = splits.prod(axis=1)[possible]
+    is_searched = np.isin(num_gpus, searched)
+    for number in searched:
+        fastest = out["training_seconds"][num_gpus <= number].min()
+        assert out["training_seconds"][is_searched & (num_gpus <= number)].min() == fastest, number
 
 
 def test_the_search_has_every_split_of_the_devices_once(catalog: Catalog) -> None:
     [cell] = cells(catalog, accelerator=["A100"], num_gpus=[36])
     found = rows(cell)
     layouts = set(zip(*(found[name].tolist() for name in DEGREES), strict=True))
-    every = [n for n in range(1, 37) if 36 % n == 0]
-    expected = {
-        (p, d, h, 36 // p // d // h)
-        for p in every
-        for d in every
-        for h in every
-        if 36 % (p * d * h) == 0
-    }
+    expected = set(splits_of(36))
     assert layouts == expected
     assert len(found["utilization"]) == len(expected) == RUN_OPTIMIZER.search.count(cell)
 

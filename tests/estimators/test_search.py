@@ -13,7 +13,6 @@ from estimators.contract import (
     Catalog,
     Columns,
     EmptySpaceError,
-    Estimator,
     Mends,
     RefusedError,
     Relation,
@@ -22,6 +21,7 @@ from estimators.contract import (
     Values,
 )
 from estimators.enumeration import Axis, split_over
+from estimators.estimator import Estimator
 from estimators.inputs import Inputs
 from estimators.registry import all_estimators
 from estimators.rules import Rule, divides

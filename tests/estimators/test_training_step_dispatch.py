@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from benchmarks.condense_routing import SHAPE, condensed
-from estimators.columns.experts import ROUTINGS
+from estimators.columns import COLUMNS
 from estimators.contract import Catalog
 from estimators.training_step import dispatch, network
 from estimators.training_step.network import Group
@@ -194,7 +194,7 @@ def test_every_law_that_a_problem_takes_has_measured_loads() -> None:
     loads, values = MeasuredLoads(packaged_catalog()), {"num_experts": 128}
     given = [
         float(loads.ratio({**values, "expert_routing": name}, {"expert_parallel": 64}))
-        for name in ROUTINGS
+        for name in COLUMNS["expert_routing"].choices
     ]
     assert given == [1.0, 1.803, 2.356]
 

@@ -9,7 +9,7 @@ import pytest
 
 from estimators.contract import Catalog, Cell
 from estimators.measured import MeasuredTables
-from estimators.training_step import estimator, shared
+from estimators.training_step import estimator, tables
 from estimators.training_step.estimator import RELATION, TrainingStep
 from tests.estimators.training_step_cases import (
     CATALOG,
@@ -93,9 +93,9 @@ def test_another_catalog_is_read(catalog: Catalog) -> None:
 def test_figures_are_shared_by_the_kinds_of_recomputation(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
 
-    def counted(*args: Any, **keywords: Any) -> shared.Shared:
+    def counted(*args: Any, **keywords: Any) -> tables.Shared:
         computed.append(1)
-        return shared.shared_of(*args, **keywords)
+        return tables.shared_of(*args, **keywords)
 
     monkeypatch.setattr(estimator, "shared_of", counted)
     of = TrainingStep()
@@ -118,7 +118,7 @@ def test_few_chunks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     of = TrainingStep()
     [cell] = cells_of({**given({**DENSE, "num_gpus": 8}), "activation_recompute": ["none"]})
     whole = layouts_of(cell)
-    monkeypatch.setattr(shared, "_MOST_ROWS", 64)
+    monkeypatch.setattr(tables, "_MOST_ROWS", 64)
     for start in range(0, 256, 32):
         evaluated(of, cell, {name: column[start : start + 32] for name, column in whole.items()})
     kept = of._latest._kept

@@ -18,7 +18,7 @@ import pytest
 
 from estimators.roofline.estimator import Roofline
 from estimators.training_step.estimator import TRAINING_STEP
-from estimators.training_step.shared import Latest
+from estimators.training_step.tables import Latest
 from tests.shared import digest
 from warehouse.database import sink
 from warehouse.database.connection import open_for_write

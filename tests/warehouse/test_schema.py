@@ -57,21 +57,17 @@ def test_a_fact_table_has_no_key_and_no_constraint(connection: duckdb.DuckDBPyCo
     "relation", [r for e in registry.all_estimators() for r in e.relations], ids=lambda r: r.name
 )
 def test_a_column_has_one_compression_and_is_stored(relation: Relation) -> None:
-    stated = (*relation.runs, *relation.plain, *relation.few_digits, *relation.many_digits)
-    assert len(set(stated)) == len(stated)
-    assert set(stated) <= set(relation.stored)
-    reals = {*relation.few_digits, *relation.many_digits}
+    assert set(relation.compression) <= set(relation.stored)
+    reals = {name for name, kind in relation.compression.items() if kind in ("alp", "alprd")}
     assert {relation.column(name).duckdb_type for name in reals} <= {"DOUBLE"}
 
 
 def test_rows_are_stored_with_the_compression_that_their_relation_states(tmp_path: Path) -> None:
     names = ("step_seconds", "data_comm_seconds", "weights_bytes", "compute_seconds")
+    stated = dict(zip(names, ("uncompressed", "alprd", "alp", "rle"), strict=True))
     relation = Relation(
         *("fact", "one row", ("num_gpus",), names),
-        plain=names[:1],
-        many_digits=names[1:2],
-        few_digits=names[2:3],
-        runs=names[3:],
+        compression=stated,
     )
     with duckdb.connect(tmp_path / "facts.duckdb") as connection:
         connection.execute(fact_ddl(relation))
@@ -84,7 +80,7 @@ def test_rows_are_stored_with_the_compression_that_their_relation_states(tmp_pat
             "select column_name, lower(compression) from pragma_storage_info('fact') "
             "where segment_type = 'DOUBLE'"
         ).fetchall()
-    assert dict(found) == dict(zip(names, ("uncompressed", "alprd", "alp", "rle"), strict=True))
+    assert dict(found) == stated
 
 
 def test_records_are_keyed_and_carry_the_time(

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from estimators.contract import Array, Estimator, Relation
+from estimators.contract import Array, Relation
+from estimators.estimator import Estimator
 from estimators.registry import get
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read

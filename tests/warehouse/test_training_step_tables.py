@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from estimators.columns import COLUMNS
-from estimators.columns.column import Column
-from estimators.columns.training_step import CONSTANTS
+from estimators.columns import COLUMNS, Column, names_in
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.reference import read_table
@@ -23,6 +21,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 
 CONSTANT_ROWS = rows("step_constant")
+CONSTANTS = names_in("Constants of a training step")
 SYSTEM = (
     *("launch_seconds", "nvlink_efficiency", "nvlink_latency_seconds"),
     *("network_efficiency", "network_latency_seconds"),
@@ -40,7 +39,7 @@ def value(key: str) -> float:
 
 
 def test_every_constant_has_a_default() -> None:
-    wanted = {column.name for column in CONSTANTS} - {"num_sms"} | set(SYSTEM)
+    wanted = {*CONSTANTS, *SYSTEM} - {"num_sms"}
     defaults = {
         row["constant"]
         for row in CONSTANT_ROWS
@@ -114,7 +113,7 @@ def test_every_profile_says_what_it_overlaps_keeps_and_moves() -> None:
     of_frameworks = {
         row["constant"] for row in CONSTANT_ROWS if row["framework"] and not row["accelerator"]
     }
-    own = {column.name for column in CONSTANTS if column.name in of_frameworks}
+    own = of_frameworks & {*CONSTANTS}
     assert own >= {"uses_dropout", "stored_gradient_bytes", "optimizer_traffic_bytes"}
     said = {(row["framework"], row["constant"]) for row in CONSTANT_ROWS}
     for framework in packaged_catalog().tables["framework"]:

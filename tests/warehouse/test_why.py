@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from estimators import registry
-from estimators.contract import PUBLISHED, Estimator, Values
+from estimators.contract import PUBLISHED, Values
+from estimators.estimator import Estimator
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, Toy
 from warehouse.ask.why import completed, diagnose
 from warehouse.database.catalog import packaged_catalog
@@ -33,7 +34,7 @@ class WithoutMemory(Toy):
     """An estimator that says nothing about memory."""
 
     relations = (replace(CONFIGURATIONS, derived=()), PART_ROWS)
-    memory_parts = ()
+    step = replace(Toy.step, memory=())
 
 
 def test_without_layers_the_batch_is_the_default_of_the_estimator() -> None:
@@ -83,5 +84,5 @@ def test_every_layout_is_evaluated_once_in_pieces_and_parts_of_few_again(
     assert found.best is not None
     # the parts of the layouts that are shown are all there, and add up to the step
     for layout in (found.best, *(each.layout for each in found.neighbours)):
-        parts = [float(str(layout[name])) for name in estimator.time_parts]
+        parts = [float(str(layout[name])) for name in estimator.step.parts]
         assert sum(parts) == pytest.approx(float(str(layout["step_seconds"])), rel=1e-9)

@@ -15,7 +15,8 @@ from warehouse.limits import LINE_MARKS, Number, control_character
 from warehouse.options import reader_of
 
 if TYPE_CHECKING:
-    from estimators.contract import Estimator, Scalar
+    from estimators.contract import Scalar
+    from estimators.estimator import Estimator
 
 Question = TypeVar("Question")
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
     from pathlib import Path
 
-    from estimators.contract import Catalog, Estimator
+    from estimators.contract import Catalog
+    from estimators.estimator import Estimator
     from warehouse.studies.definitions import Definitions
 
 CUSTOM_MODEL = "custom model"

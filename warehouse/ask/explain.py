@@ -40,7 +40,7 @@ from warehouse.studies.variants import mends_of_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
     from warehouse.evaluate.one import Evaluation
 
 NUDGE = 0.01
@@ -140,7 +140,7 @@ class Explanation:
 
 def require_formulas(estimator: Estimator) -> None:
     """Raise unless the estimator has formulas for the parts of its step."""
-    require_capability(estimator, "formulas", "has no formulas for the parts of a step")
+    require_capability(estimator, "step.formulas", "has no formulas for the parts of a step")
 
 
 def explain_pairs(
@@ -195,7 +195,7 @@ def explain(
     step = float(shown.results["step_seconds"] or 0)
     parts = [
         StepPart(name, seconds, seconds / step, formula)
-        for name, formula in estimator.formulas.items()
+        for name, formula in estimator.step.formulas.items()
         for seconds in [float(shown.results[name] or 0)]
     ]
     parts.sort(key=lambda part: -part.seconds)
@@ -210,7 +210,7 @@ def explain(
         arrays = [{name: np.array([value]) for name, value in values.items()} for values in changes]
         return [float(seconds[0]) for seconds in steps_under(*of_row, arrays)]
 
-    names = (*estimator.rates, *estimator.constants)
+    names = (*estimator.step.rates, *estimator.constants.names)
     nudged = iter(steps(_nudged(shown, name, sign) for name in names for sign in (-1, 1)))
     sensitivities = [
         _sensitivity(shown, name, catalog, known, moves_of.get(name), next(nudged), next(nudged))
@@ -219,7 +219,7 @@ def explain(
     sensitivities.sort(key=_weight)
     likely = step, step
     if has_interval(estimator, shown.relation):
-        share = estimator.independent_share(shown.relation, columns, shown.mends, catalog)
+        share = estimator.constants.independent_share(shown.relation, columns, shown.mends, catalog)
         low, high = combined(np.array([step]), moves, share, catalog)
         likely = float(low[0]), float(high[0])
     fast, slow = steps(_ends(moves))
@@ -291,7 +291,7 @@ def _sensitivity(
 
 def _default(shown: Evaluation, name: str, catalog: Catalog) -> Mapping[str, Scalar] | None:
     """Return the row of `step_constant` that gives the configuration its constant."""
-    if name not in shown.estimator.constants:
+    if name not in shown.estimator.constants.names:
         return None
     values = shown.problem
     system = (values.get("accelerator"), values.get("framework"))

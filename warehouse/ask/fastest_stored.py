@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator, Scalar
+    from estimators.contract import Scalar
+    from estimators.estimator import Estimator
 
 
 def best_configuration(
@@ -38,7 +39,7 @@ def best_configuration(
     if problem_id is not None:
         where = f"{where} and problem_id = {problem_id:d}"
     names = [name for name in input_names(estimator, relation) if name in types]
-    memory = " + ".join(quoted(part) for part in estimator.memory_parts) or "null"
+    memory = " + ".join(quoted(part) for part in estimator.step.memory) or "null"
     # layout_order names the same layout among equals as `rank`
     order = {name: quoted(name) if name in types else "null" for name in LAYOUT_COLUMNS}
     order.update(step_seconds="step_seconds", memory_bytes=memory)
@@ -46,7 +47,7 @@ def best_configuration(
     query = f"""
         select
             {", ".join(map(quoted, names))},
-            {f"coalesce({memory} <= hbm_bytes, true)" if estimator.memory_parts else "true"} as fits
+            {f"coalesce({memory} <= hbm_bytes, true)" if estimator.step.memory else "true"} as fits
         from {quoted(view)}
         where {where}
         order by fits desc, layout_order(struct_pack({packed}))

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
     from warehouse.show.values import Row
     from warehouse.studies.definitions import Definitions
 
@@ -55,9 +55,9 @@ _HINT = "name a column that it reads, such as num_gpus, tensor_parallel or hbm_b
 
 def operations_of(estimator: Estimator) -> Operations:
     """Return the operations of the estimator's step."""
-    require_capability(estimator, "operations", "does not divide a step into operations")
-    assert estimator.operations is not None
-    return estimator.operations
+    require_capability(estimator, "step.operations", "does not divide a step into operations")
+    assert estimator.step.operations is not None
+    return estimator.step.operations
 
 
 def given_configuration(

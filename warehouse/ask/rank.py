@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from estimators.columns import COLUMNS, LAYOUT_COLUMNS
-from estimators.columns.schedule import SCHEDULE
+from estimators.columns import COLUMNS, LAYOUT_COLUMNS, names_in
 from estimators.names import did_you_mean
 from warehouse.ask.names import Filters, condition, find_name
 from warehouse.ask.problems import Selection, select_problems, study_filter
@@ -40,7 +39,7 @@ USUAL = {"profile": "default", "number_recipe": "none", "recompute_modules": "no
 LAYOUT = LAYOUT_COLUMNS
 SAID_ONCE = (
     *("strategy", "attention", "uses_sequence_parallel", "zero_stage"),
-    *(column.name for column in SCHEDULE),
+    *names_in("Schedule of a pipeline"),
 )
 """Columns of a layout that a line above the table states if all rows agree."""
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from estimators import registry
 from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
+from estimators.transformer import default_batch
 from warehouse.ask.defaults import (
     definitions_of,
     sold_domain,
@@ -37,7 +38,8 @@ from warehouse.studies.variants import mends_of_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
 
 FOLLOWING = ("data_parallel", "num_gpus")
 """Degrees that follow from the others."""
@@ -190,7 +192,7 @@ def completed(
     if math.isnan(active):  # no layers to count: the estimator sets its own batch
         return query
     dataset_tokens = tokens or TOKENS_PER_PARAMETER * active
-    by_rule = estimator.default_batch(problem, dataset_tokens)
+    by_rule = default_batch(active, int(problem["seq_len"] or 1), dataset_tokens)
     unit = _sequences_at_once(numbers, num_gpus)
     batch = max(round(by_rule / unit), 1) * unit
     return replace(
@@ -310,10 +312,10 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
     best_row = _best(space, fits)
     others = _neighbours(space, layout, is_faster if has_room else fits)
     shown_rows = [*others.values(), *([] if best_row is None else [best_row])]
-    parts = space.more_of(shown_rows, estimator.time_parts)
+    parts = space.more_of(shown_rows, estimator.step.parts)
     best = None if best_row is None else {**space.row(best_row), **parts[best_row]}
     memory = {**shown.problem, **shown.results}
-    memory_parts = [(part, float(memory[part] or 0)) for part in estimator.memory_parts]
+    memory_parts = [(part, float(memory[part] or 0)) for part in estimator.step.memory]
     capacity = float(memory.get("hbm_bytes") or 0)
     return Diagnosis(
         shown=shown,
@@ -322,7 +324,7 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
         num_fitting=int(fits.sum()),
         is_searched=own_row is not None,
         best=best,
-        parts=_parts(shown, best, estimator.time_parts),
+        parts=_parts(shown, best, estimator.step.parts),
         memory=tuple(sorted(memory_parts, key=lambda part: -part[1])),
         excess_bytes=float(memory.get("memory_bytes") or 0) - capacity,
         neighbours=tuple(

@@ -21,7 +21,8 @@ from warehouse.evaluate.profiles import Profile
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
-    from estimators.contract import Catalog, Estimator
+    from estimators.contract import Catalog
+    from estimators.estimator import Estimator
 
 STEP = "step_seconds"
 """The output that is compared with what was measured."""

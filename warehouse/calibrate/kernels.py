@@ -30,7 +30,7 @@ from warehouse.errors import InputError, require_capability
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
     from estimators.timings import TimedKind
 
 LEAST_ROWS = 5
@@ -140,9 +140,12 @@ def calibrate_kernels(
     is_sustained
         Whether the kernels were timed in long loops, at the clock that the power limit leaves.
     """
-    require_capability(estimator, "timed_kernels", "reads no timings of kernels")
+    require_capability(estimator, "constants.timed_kernels", "reads no timings of kernels")
     catalog = packaged_catalog()
-    files = [read_timings(path, estimator.timed_kernels, accelerator, catalog) for path in paths]
+    files = [
+        read_timings(path, estimator.constants.timed_kernels, accelerator, catalog)
+        for path in paths
+    ]
     accelerators = list(dict.fromkeys(file.accelerator for file in files))
     if len(accelerators) > 1:
         other = next(file for file in files if file.accelerator == accelerators[1])

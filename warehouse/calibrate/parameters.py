@@ -41,7 +41,7 @@ def find_parameters(
         hint = "tie some together with +: they then share one value"
         raise InputError(f"`--fit` must name 1 to {MAX_PARAMETERS} constants", hint)
     parameters = []
-    overlaps = [name for name in OVERLAPS if name in steps.estimator.constants]
+    overlaps = [name for name in OVERLAPS if name in steps.estimator.constants.names]
     for text in names:
         if text == EXPOSED and overlaps:
             constants = [_constant(name, steps, catalog, wide=wide) for name in overlaps]
@@ -75,7 +75,7 @@ def _constant(name: str, steps: Steps, catalog: Catalog, *, wide: bool) -> Param
     # flags and counts are not fitted
     known = [
         known
-        for known in steps.estimator.constants
+        for known in steps.estimator.constants.names
         if known in COLUMNS and COLUMNS[known].kind == "float" and known in table
     ]
     if name not in known:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from estimators.contract import Array, Estimator
+    from estimators.contract import Array
+    from estimators.estimator import Estimator
     from warehouse.evaluate.inputs import Resolved
 
 ROW, MEASURED, IS_OWN = "published_row", "published_step_seconds", "is_own_framework"

@@ -33,7 +33,7 @@ from warehouse.options import DEFAULT_FIT
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
     from warehouse.evaluate.profiles import Profile
 
 
@@ -123,7 +123,7 @@ def run_calibration(
         published_reference(table).filter(~is_taken)
         if table == name
         else published_reference(table)
-        for table in (published_tables() if estimator.takes_published_steps else ())
+        for table in (published_tables() if estimator.source.takes_published_steps else ())
     ]
     profile = fit.profile("", estimator)
     others = _others(estimator, pl.concat(rest), catalog, profile) if rest else []

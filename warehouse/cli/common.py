@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from warehouse.cli.display import (
     chosen_columns,
     fitted,
-    refuse_missing_columns,
     shown_width,
     terminal,
     terminal_width,
 )
-from warehouse.cli.output import current_output, refuse_choice
+from warehouse.cli.output import current_output, refuse_choice, refuse_missing
 from warehouse.cli.waiting import clear_line
 from warehouse.errors import escaped
 from warehouse.show.formats import Format, write
@@ -51,11 +50,7 @@ def title_line(estimator: str) -> str:
 
 def put(columns: Sequence[str], blocks: Blocks) -> None:
     """Print a result to stdout in base units."""
-    refuse_missing_columns([(columns, columns)])
-    _put(columns, blocks)
-
-
-def _put(columns: Sequence[str], blocks: Blocks) -> None:
+    _refuse_missing([Section("", columns, is_text=True)])
     if chosen := chosen_columns(columns, columns):
         columns = [columns[index] for index in chosen]
         blocks = ([[row[index] for index in chosen] for row in block] for block in blocks)
@@ -73,34 +68,35 @@ def put_for_people(
     A table leaves out columns of `drop`. `headings` replaces usual ones, by column.
     """
     section = Section("", columns, rows, drop, headings)
-    _refuse_missing_columns([section])
+    _refuse_missing([section])
     _put_table(section)
 
 
 def _put_table(section: Section) -> None:
     """Print the table of a section: for people with the units and headings that they read."""
-    columns, rows = section.columns, section.rows
-    if section.is_text:
-        _put(columns, [rows])
-        return
     from warehouse.show.units import for_people, informative_columns
 
-    is_for_people = current_output().is_for_people
+    columns, rows = section.columns, section.rows
+    is_written_out = section.is_text or not current_output().is_for_people
     indices = chosen_columns(columns, _headings(section))
-    if is_for_people and not indices:
+    if not indices and not is_written_out:
         indices = informative_columns(columns, rows, section.drop)
-    if indices or is_for_people:
+    if indices or not is_written_out:
         columns = [columns[index] for index in indices]
         rows = [[row[index] for index in indices] for row in rows]
-    if is_for_people:
+    if is_written_out:
+        _write(columns, [rows], terminal(columns))
+    else:
         headings, table = for_people(columns, rows, section.headings)
         _write(headings, [table], terminal(columns, headings, rows))
-    else:
-        _write(columns, [rows])
 
 
-def _refuse_missing_columns(sections: Sequence[Section]) -> None:
-    refuse_missing_columns((section.columns, _headings(section)) for section in sections)
+def _refuse_missing(sections: Sequence[Section]) -> None:
+    """Refuse a chosen column that no table has."""
+    if chosen := current_output().chosen:
+        columns = [name for section in sections for name in section.columns]
+        headings = (text for section in sections for text in _headings(section))
+        refuse_missing(chosen, columns, headings)
 
 
 def _headings(section: Section) -> Sequence[str]:
@@ -132,10 +128,10 @@ def put_page(page: Page) -> None:
     if output.form is Format.CSV:
         if page.table.heading:
             say(f"CSV has {page.table.heading} alone; --json has everything")
-        _refuse_missing_columns([page.table])
+        _refuse_missing([page.table])
         _put_table(page.table)
         return
-    _refuse_missing_columns(page.sections)
+    _refuse_missing(page.sections)
     if output.form is Format.MARKDOWN:
         _put_markdown(page.sections)
     else:

@@ -8,10 +8,10 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from warehouse.cli.output import current_output, refuse_missing, spellings_of
+from warehouse.cli.output import current_output, spellings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import TextIO
 
     from warehouse.show.tables import Terminal
@@ -54,15 +54,6 @@ def chosen_columns(columns: Sequence[str], headings: Sequence[str]) -> list[int]
     """Return the indices of the columns that the user chose, in the user's order; none: all."""
     indices = (_indices(name, columns, headings) for name in current_output().chosen)
     return list(dict.fromkeys(index for of_name in indices for index in of_name))
-
-
-def refuse_missing_columns(tables: Iterable[tuple[Sequence[str], Sequence[str]]]) -> None:
-    """Refuse a chosen column that no table has. A table is its columns and their headings."""
-    if not (chosen := current_output().chosen):
-        return
-    tables = list(tables)
-    columns = [name for columns, _ in tables for name in columns]
-    refuse_missing(chosen, columns, (text for _, headings in tables for text in headings))
 
 
 def _indices(name: str, columns: Sequence[str], headings: Sequence[str]) -> list[int]:
@@ -127,8 +118,8 @@ def terminal(
     if width is None or current_output().wide:
         return None
     has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    shown = dict(zip(columns, columns if headings is None else headings, strict=False))
-    first = [] if headings is None else [shown[name] for name in HEADLINES if name in shown]
+    shown = dict(zip(columns, headings or columns, strict=True))
+    first = [shown[name] for name in HEADLINES if name in shown] if headings else []
     values = by_column(rows, len(columns))
     figures = [
         heading

@@ -69,8 +69,7 @@ def explain(
     remarks = _headline(found)
     if not best:
         remarks += _default_batch(found, pairs)
-    rows = [(part.name, part.seconds, part.share, *part.formula) for part in found.parts]
-    table = Section("the parts of the step", _ROWS, rows)
+    table = Section("the parts of the step", _ROWS, _rows(found))
     sections = [_parts(found), _constants(found, every=every)]
     with output.opened():
         put_page(Page(_document(found), table, sections, remarks, indent=2))
@@ -139,6 +138,10 @@ def _parts(found: Explanation) -> Section:
     return Section(columns=_PARTS, rows=rows, is_text=True, below=[""])
 
 
+def _rows(found: Explanation) -> list[tuple[Any, ...]]:
+    return [(part.name, part.seconds, part.share, *part.formula) for part in found.parts]
+
+
 def _constants(found: Explanation, *, every: bool) -> Section:
     rows = [
         (
@@ -168,15 +171,6 @@ def _document(found: Explanation) -> dict[str, Any]:
         "likely_step_seconds": found.likely,
         "extreme_step_seconds": found.extreme,
         "differing_columns": list(found.differing),
-        "parts": [
-            {
-                "part": part.name,
-                "seconds": part.seconds,
-                "step_fraction": part.share,
-                "formula": part.formula.text,
-                "source": part.formula.source,
-            }
-            for part in found.parts
-        ],
+        "parts": [dict(zip(_ROWS, row, strict=True)) for row in _rows(found)],
         "constants": [vars(constant) for constant in found.sensitivities],
     }

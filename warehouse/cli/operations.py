@@ -32,7 +32,8 @@ from warehouse.show.formats import count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from estimators.contract import Columns, Estimator, Mends, Scalar
+    from estimators.contract import Columns, Mends, Scalar
+    from estimators.estimator import Estimator
 
 
 DEFAULT_ESTIMATOR = registry.default("operations")

@@ -23,7 +23,8 @@ from warehouse.options import Variant, number_option, text_option, whole_option
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from estimators.contract import Estimator, Mends
+    from estimators.contract import Mends
+    from estimators.estimator import Estimator
 
 DEFAULT_DATABASE = settings.usual_database()
 """The database where neither an option nor a setting names another."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,25 +140,17 @@ class Output:
         """Have the block write as the user chose, to stdout or to `--out`, whole or not at all."""
         token = _CURRENT.set(self)
         try:
-            with self._redirected():
+            with ExitStack() as files:
+                if self.out is not None:
+                    from warehouse.files import written_whole
+
+                    sys.stdout.flush()
+                    partial = files.enter_context(written_whole(self.out))
+                    file = files.enter_context(partial.open("w", encoding="utf-8", newline=""))
+                    files.enter_context(redirect_stdout(file))
                 yield
         finally:
             _CURRENT.reset(token)
-
-    @contextmanager
-    def _redirected(self) -> Iterator[None]:
-        if self.out is None:
-            yield
-            return
-        from warehouse.files import written_whole
-
-        sys.stdout.flush()
-        with (
-            written_whole(self.out) as partial,
-            partial.open("w", encoding="utf-8", newline="") as file,
-            redirect_stdout(file),
-        ):
-            yield
 
 
 _CURRENT: ContextVar[Output] = ContextVar("output")

@@ -109,7 +109,7 @@ def _evaluate_published(db: Path) -> None:
 
     with writing(db) as connection:
         catalog = load_catalog(connection)
-        for name in registry.with_capability("takes_published_steps"):
+        for name in registry.with_capability("source.takes_published_steps"):
             report = store_published(connection, registry.get(name), catalog)
             say(
                 f"{MEASUREMENTS}: {count(report.num_rows, 'measurement')} evaluated by {name}, "

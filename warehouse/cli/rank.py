@@ -91,13 +91,13 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
     )
     say(", ".join(words))
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
-    if ranking.num_single:
-        say(f"evaluated alone, without a search: {count(ranking.num_single, 'problem')}")
-    if ranking.num_in_part:
-        say(f"searched in part, with some values held: {count(ranking.num_in_part, 'problem')}")
-    if ranking.num_without:
-        say(f"no layout fits in memory: {count(ranking.num_without, 'problem')}")
-    if ranking.num_without_figure:
-        say(f"without {by}: {count(ranking.num_without_figure, 'problem')}")
-    if ranking.num_without_time:
-        say(f"without a step time: {count(ranking.num_without_time, 'problem')}")
+    apart = (
+        ("evaluated alone, without a search", ranking.num_single),
+        ("searched in part, with some values held", ranking.num_in_part),
+        ("no layout fits in memory", ranking.num_without),
+        (f"without {by}", ranking.num_without_figure),
+        ("without a step time", ranking.num_without_time),
+    )
+    for reason, number in apart:
+        if number:
+            say(f"{reason}: {count(number, 'problem')}")

@@ -283,16 +283,11 @@ def _lines(
 
 
 def _record(thing: Thing, rows: Mapping[str, int]) -> Record:
-    return {
-        "name": thing.name,
-        "kind": thing.kind,
-        "role": thing.role,
-        "layer": thing.layer,
-        "what": thing.what,
-        "grain": thing.grain or None,
-        "key": ", ".join(thing.key) or None,
-        "rows": rows.get(thing.name),
-    }
+    key = ", ".join(thing.key)
+    figures = (thing.what, thing.grain or None, key or None, rows.get(thing.name))
+    return dict(
+        zip(_THINGS, (thing.name, thing.kind, thing.role, thing.layer, *figures), strict=True)
+    )
 
 
 def _thing_record(described: Description, thing: Thing, rows: Mapping[str, int]) -> Record:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from estimators.contract import Catalog, Estimator, Mends, Scalar, Values
+    from estimators.contract import Catalog, Mends, Scalar, Values
     from estimators.contract import Relation as Grain
+    from estimators.estimator import Estimator
     from warehouse.evaluate.one import Evaluation
     from warehouse.show.values import Row
 
@@ -125,7 +126,7 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
         document = {
             "estimator": shown.estimator.name,
             "relation": shown.relation.name,
-            "mends": [mend for mend in shown.estimator.mends if mend in shown.mends],
+            "mends": _mends(shown),
             "given": sorted(shown.given),
             "inputs": json_value(inputs),
             "results": json_value(dict(shown.results)),
@@ -140,17 +141,13 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
 
 def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]:
     """Return the lines of the report; results that differ from the published formulas have both."""
-    lines = []
-    source = shown.estimator.reports.get(shown.relation.name)
-    if source is not None:
-        lines += [*source(shown.values), ""]
-    lines += [f"{shown.estimator.name}: {shown.estimator.title}"]
+    source = shown.estimator.source.reports.get(shown.relation.name)
+    lines = [] if source is None else [*source(shown.values), ""]
+    lines.append(f"{shown.estimator.name}: {shown.estimator.title}")
     if shown.estimator.mends:
-        mends = [mend for mend in shown.estimator.mends if mend in shown.mends]
-        lines += [f"mends: {', '.join(mends) or 'none, as published'}"]
-    given = shown.given
-    lines += _section("Problem", shown.problem, given)
-    lines += _section("Layout", shown.layout, given)
+        lines.append(f"mends: {', '.join(_mends(shown)) or 'none, as published'}")
+    lines += _section("Problem", shown.problem, shown.given)
+    lines += _section("Layout", shown.layout, shown.given)
     lines += ["", "Results"]
     width = max(len(name) for name in shown.results)
     for name, value in shown.results.items():
@@ -162,6 +159,10 @@ def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]
     return lines
 
 
+def _mends(shown: Evaluation) -> list[str]:
+    return [mend for mend in shown.estimator.mends if mend in shown.mends]
+
+
 def _section(title: str, values: Mapping[str, Scalar], given: frozenset[str]) -> list[str]:
     present = {name: value for name, value in values.items() if value is not None}
     if not present:
@@ -171,11 +172,8 @@ def _section(title: str, values: Mapping[str, Scalar], given: frozenset[str]) ->
     rows = [
         f"  {name:{width}}  {in_words(name, value)}{marks[name]}" for name, value in present.items()
     ]
-    return [
-        "",
-        f"{title} (* not given: a default, or looked up)" if any(marks.values()) else title,
-        *rows,
-    ]
+    note = " (* not given: a default, or looked up)" if any(marks.values()) else ""
+    return ["", title + note, *rows]
 
 
 def _share(name: str, results: Mapping[str, Any]) -> str:
@@ -214,19 +212,19 @@ def _put_table(
     from estimators.source_tables import source_table
     from warehouse.evaluate.one import read_pairs, show_configuration
 
-    if not estimator.source_tables:
-        hint = f"use {' or '.join(with_capability('source_tables'))}, or leave --table out"
+    if not estimator.source.tables:
+        hint = f"use {' or '.join(with_capability('source.tables'))}, or leave --table out"
         raise RefusedError(
             [Refusal("table", table, f"is unknown: {estimator.name} has no tables", hint)]
         )
-    table = table.lower() if table.lower() in estimator.source_tables else table
+    table = table.lower() if table.lower() in estimator.source.tables else table
     given = read_pairs(estimator, None, pairs)
 
     def evaluate(relation: Grain, texts: Mapping[str, str]) -> Values:
         return show_configuration(estimator, relation, texts, mends, catalog).values
 
     rows = source_table(estimator, table, given, mends, evaluate)
-    note = estimator.source_tables[table].note_as_published
+    note = estimator.source.tables[table].note_as_published
     if note and not mends:
         say(note)
     with output.opened():

@@ -123,10 +123,7 @@ def run_with_progress(
 ) -> SweepReport:
     """Run a study and show its progress: as a bar on a terminal, as a line now and then elsewhere.
 
-    Parameters
-    ----------
-    cells
-        The cells of the study, where they are known.
+    `cells` are those of the study, where they are known.
     """
     from warehouse.sweep.runner import run_study
 
@@ -227,9 +224,8 @@ def _log_lines(name: str) -> tuple[OnProgress, OnChecked]:
 
     def on_progress(rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
         nonlocal first
-        if first is None:  # the speed leaves out rows of an earlier run
-            first = (time.monotonic(), rows)
-        started, first_row = first
+        # the speed leaves out rows of an earlier run
+        started, first_row = first = first or (time.monotonic(), rows)
         if rows > first_row and lines.is_due():
             from warehouse.show.units import sweep_time_in_words
 

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
 
 STORED_PROBLEM = "stored_problem"
 """Table of the names, changes and groups of each problem."""

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
 
 CELL_ORDER = "cell_order"
 """View with the correct marks."""

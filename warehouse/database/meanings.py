@@ -1,7 +1,8 @@
 """Meanings that are not in the data dictionary: layers, reference tables, arguments of macros.
 
-The data dictionary, `estimators/columns`, has the columns of tables, files and studies. Its file
-`meanings.csv` has the texts of this module, also for columns that one view only passes to another.
+The data dictionary, `estimators/columns/columns.csv`, has the columns of tables, files and studies.
+`meanings.csv` beside it has the texts of this module, also for columns that one view only passes to
+another.
 """
 
 from __future__ import annotations

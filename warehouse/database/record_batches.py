@@ -14,7 +14,8 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.columns.dtypes import NUMPY_TYPES
-from estimators.contract import Array, Catalog, Cell, Columns, Estimator, Relation
+from estimators.contract import Array, Catalog, Cell, Columns, Relation
+from estimators.estimator import Estimator
 from warehouse.database.leading import LeadingRows
 from warehouse.database.tables import ROW_IDS
 

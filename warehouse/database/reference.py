@@ -183,7 +183,9 @@ def _columns(path: Path, header: list[str]) -> tuple[Column, ...]:
             near = get_close_matches(name, COLUMNS, n=3)
             hint = f"{did_you_mean(near)} If not, define" if near else "define"
             reason = "is not in the data dictionary"
-            refusals.append(Refusal("column", name, reason, f"{hint} it in estimators/columns"))
+            refusals.append(
+                Refusal("column", name, reason, f"{hint} it in estimators/columns/columns.csv")
+            )
         elif name in header[:index]:
             refusals.append(Refusal("column", name, "appears twice"))
     if "source" not in header:

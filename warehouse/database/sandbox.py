@@ -353,12 +353,11 @@ def _column_hint(message: str) -> str:
     if match is None:
         return ""
     from estimators.columns import COLUMNS
-    from estimators.columns.other_names import OTHER_NAMES
     from estimators.names import did_you_mean, joined_hint, nearest_columns
 
     word = match[1]
     where = "`warehouse schema VIEW` lists the columns of a view"
-    has_other_name = any(word.lower() in names for names in OTHER_NAMES.values())
+    has_other_name = any(word.lower() in column.other_names for column in COLUMNS.values())
     if word in COLUMNS and not has_other_name:
         return f"other tables have `{word}`; {where}"
     return joined_hint(did_you_mean(nearest_columns(word, COLUMNS.keys() - {word})), where)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
     from warehouse.database.views import View
 
 

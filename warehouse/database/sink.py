@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from estimators.columns import COLUMNS
-from estimators.contract import Cell, Columns, Estimator, Relation, variant_name
+from estimators.contract import Cell, Columns, Relation, variant_name
+from estimators.estimator import Estimator
 from estimators.registry import all_estimators
 from warehouse.database import derived
 from warehouse.database.leading import LeadingRows

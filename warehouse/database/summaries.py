@@ -10,7 +10,7 @@ from warehouse.database.cache import cached
 
 
 class Summary(NamedTuple):
-    """Attributes of an estimator, as `estimators.contract.Estimator` has them."""
+    """Attributes of an estimator, as `estimators.estimator` defines them."""
 
     name: str
     title: str

@@ -14,7 +14,8 @@ from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
 
 CELL_RECORD = (
     *("cell_id", "problem_id", "estimator", "estimator_version", "relation"),
@@ -236,10 +237,7 @@ def fact_ddl(relation: Relation) -> str:
     the key. Columns have the compression that the relation states, so that DuckDB does not try
     others.
     """
-    known = dict.fromkeys(ROW_IDS, "rle")
-    known |= dict.fromkeys(relation.runs, "rle") | dict.fromkeys(relation.plain, "uncompressed")
-    known |= dict.fromkeys(relation.few_digits, "alp")
-    known |= dict.fromkeys(relation.many_digits, "alprd")
+    known = {**dict.fromkeys(ROW_IDS, "rle"), **relation.compression}
     columns = []
     for name in (*ROW_IDS, *relation.stored):
         compression = f" using compression {known[name]}" if name in known else ""
@@ -253,7 +251,8 @@ def column(name: str) -> Column:
     """Return a column of the data dictionary; raise `InputError` if there is none."""
     if name not in COLUMNS:
         raise InputError(
-            f"estimators/columns: `{name}` is not in the data dictionary", "define it there"
+            f"estimators/columns/columns.csv: `{name}` is not in the data dictionary",
+            "define it there",
         )
     return COLUMNS[name]
 

@@ -16,7 +16,8 @@ from warehouse.evaluate.inputs import scalars
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
 
 
 def cells_of(

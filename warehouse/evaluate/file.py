@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from estimators.columns import COLUMNS
-from estimators.columns.records import RECORD, REFERENCE
+from estimators.columns import COLUMNS, names_in
 from estimators.contract import Array, Catalog, Columns, Mends, Refusal, RefusedError
 from estimators.interval import ENDS, has_interval
 from warehouse.errors import InputError
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from estimators.contract import Cell, Estimator, Relation
+    from estimators.contract import Cell, Relation
+    from estimators.estimator import Estimator
 
 BLOCK_ROWS = 16_384
 """Rows evaluated at a time: few enough for their columns to stay in the processor's cache."""
@@ -157,7 +157,7 @@ def _check_columns(
     file: str,
     warn: Callable[[str], None],
 ) -> None:
-    known = {*inputs, *relation.outputs, *(column.name for column in (*RECORD, *REFERENCE))}
+    known = {*inputs, *relation.outputs, *names_in("Records"), *names_in("Reference tables")}
     foreign = [name for name in frame.columns if name in COLUMNS and name not in known]
     if foreign and "cell_id" in frame.columns:  # rows of a view such as configuration
         warn(

@@ -26,7 +26,8 @@ from warehouse.limits import read_number
 if TYPE_CHECKING:
     import polars as pl
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.columns.other_names import OTHER_NAMES
 from estimators.contract import Catalog, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
 from estimators.names import did_you_mean, nearest_columns
@@ -26,7 +25,8 @@ from warehouse.evaluate.inputs import (
 from warehouse.evaluate.texts import read_texts
 
 if TYPE_CHECKING:
-    from estimators.contract import Array, Estimator, Relation
+    from estimators.contract import Array, Relation
+    from estimators.estimator import Estimator
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _as_pair(word: str) -> str:
     """Return a word of a layout such as ``dp32`` as key=value, or an example of that form."""
     short, number = word.rstrip("0123456789"), word[len(word.rstrip("0123456789")) :]
     for name, column in COLUMNS.items():
-        if short and number and (column.short == short or short in OTHER_NAMES.get(name, ())):
+        if short and number and (column.short == short or short in column.other_names):
             return f"{name}={number}"
     return "num_gpus=64"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
     from warehouse.studies.definitions import Definitions
     from warehouse.studies.study import Study
 
@@ -315,7 +315,7 @@ def _by_profile(
 
 def _check(name: str, estimator: Estimator, stored: Callable[[], Profiles]) -> None:
     """Raise `RefusedError` if an estimator cannot take the profile called `name`."""
-    if not estimator.constants:
+    if not estimator.constants.names:
         reason = f"cannot be taken: {estimator.name} has no constants to calibrate"
         raise RefusedError([Refusal(COLUMN, name, reason, "leave --profile out")])
     if name != DEFAULT:

@@ -17,7 +17,8 @@ from warehouse.database.record_batches import CHUNK_ROWS, keep_freed_memory, num
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from estimators.contract import Catalog, Columns, Estimator, Relation
+    from estimators.contract import Catalog, Columns, Relation
+    from estimators.estimator import Estimator
 
 
 def named_choices(estimator: Estimator) -> dict[str, tuple[Scalar, ...]]:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from estimators.contract import Cell, Estimator, Relation
+    from estimators.contract import Cell, Relation
+    from estimators.estimator import Estimator
     from warehouse.lake.jobs import Shard
     from warehouse.studies.study import Study
 

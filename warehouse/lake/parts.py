@@ -21,7 +21,8 @@ from warehouse.sweep.cells import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from estimators.contract import Array, Catalog, Cell, Estimator, Mends, Scalar, Space
+    from estimators.contract import Array, Catalog, Cell, Mends, Scalar, Space
+    from estimators.estimator import Estimator
     from warehouse.lake.jobs import Shard
     from warehouse.studies.study import Study
     from warehouse.sweep.cells import Axes

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from estimators.contract import Catalog, Cell, Estimator
+    from estimators.contract import Catalog, Cell
+    from estimators.estimator import Estimator
     from warehouse.lake.jobs import Shard
     from warehouse.studies.study import Study
 

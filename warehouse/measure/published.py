@@ -28,7 +28,8 @@ from warehouse.sweep.record import evaluated_study, store_evaluated
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Array, Catalog, Estimator
+    from estimators.contract import Array, Catalog
+    from estimators.estimator import Estimator
     from warehouse.evaluate.inputs import Resolved
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from estimators import registry
-from estimators.columns.measurements import MEMORY_KINDS
+from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Cell, Columns, Problem, Refusal
 from estimators.inputs import records
 from warehouse.database.tables import MEASUREMENT_TABLE
@@ -37,11 +37,14 @@ from warehouse.show.units import column_headed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
 
 RUN, SECONDS, MEMORY, KIND = "run", "step_seconds", "memory_bytes", "measured_memory_kind"
 """Columns of a file in addition to the inputs: a run's name, its step, its memory and the kind of
 that."""
+
+MEMORY_KINDS = COLUMNS[KIND].choices
+"""Kinds of measured memory; an `unknown` one is compared with that of the whole device."""
 
 _TEXTS = ("source", "note")
 
@@ -273,8 +276,8 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
     seconds, memory = measured[SECONDS][rows], measured[MEMORY][rows]
     unknown = np.full(len(rows), np.nan)
     with np.errstate(all="ignore"):
-        least, flops = estimator.least_seconds(values), estimator.least_flops(values)
-        peak = estimator.peak_flops_per_second(values)
+        least, flops = estimator.step.least_seconds(values), estimator.step.least_flops(values)
+        peak = estimator.step.peak_flops_per_second(values)
         capacity = values.get("hbm_bytes", unknown)
         is_too_fast, is_tiny = seconds < least, memory < LEAST_BYTES
         is_huge = memory > capacity * BINARY_SLACK

@@ -80,7 +80,7 @@ def uncertainty(
 ) -> Uncertainty:
     """Return the uncertainty of the estimate of a layout."""
     explanation, command = None, ""
-    if run.estimator.formulas and run.estimator.constants:
+    if run.estimator.step.formulas and run.estimator.constants.names:
         given = _explain_pairs(run, layout, num_gpus)
         command = shlex.join(["warehouse", "explain", *(f"{n}={v}" for n, v in given.items())])
         shown = show_configuration(

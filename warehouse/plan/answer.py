@@ -95,7 +95,7 @@ class PlanAnswer:
         columns = {
             name: np.array([math.nan if value is None else value]) for name, value in given.items()
         }
-        least = float(run.estimator.least_seconds(columns)[0])
+        least = float(run.estimator.step.least_seconds(columns)[0])
         return 2 * (1 - least / float(best["mfu"] * best[STEP]))
 
     @property

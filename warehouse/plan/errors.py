@@ -74,7 +74,7 @@ def _errors(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
     )
     own_runs = ask(own_run_errors(run)) if is_measured and state["measurements"] else []
     steps, is_stored, note = errors_of_steps(run, stored)
-    if run.estimator.takes_published_steps:
+    if run.estimator.source.takes_published_steps:
         measured, measured_memory = measured_errors(run)
         steps += measured
         memory = [*memory, *measured_memory]

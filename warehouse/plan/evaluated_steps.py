@@ -73,7 +73,7 @@ def errors_of_steps(
     covered: dict[str, int] = {}
     for line in stored:
         covered[line["reference"]] = covered.get(line["reference"], 0) + line["num_rows"]
-    is_evaluated, note = run.estimator.takes_published_steps, ""
+    is_evaluated, note = run.estimator.source.takes_published_steps, ""
     taken = [n for n, number in covered.items() if not is_evaluated or number >= published[n]]
     errors = [
         {**line, "num_published": published[line["reference"]], "is_stored": True}
@@ -97,7 +97,7 @@ def _missing(run: TrainingRun, covered: Mapping[str, int], published: Mapping[st
     absent = [name for name in sorted(published) if name not in covered]
     lines = [f"compared in part only: {', '.join(partial)}"] if partial else []
     if absent:
-        studies = run.estimator.published_studies
+        studies = run.estimator.source.published_studies
         sweeps = " and ".join(f"`warehouse sweep {study}`" for study in studies)
         can = f"; {sweeps} store the rows that {run.estimator.name} can represent" if sweeps else ""
         lines.append(f"not compared with {', '.join(absent)}{can}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from estimators import registry
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from estimators.names import folded
+from estimators.transformer import default_batch
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
 from warehouse.ask.plausible import check_terms
 from warehouse.ask.terms import Term, carbons, share_and_pue
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Catalog, Estimator, Mends
+    from estimators.contract import Catalog, Mends
+    from estimators.estimator import Estimator
     from warehouse.options import PlanOptions
 
 LEAST_MEMORY = 1e9
@@ -314,7 +316,7 @@ def resolve(
             raise UsageError(
                 f"no batch is given, and {estimator.name} has no default", "give --batch"
             )
-        batch = estimator.default_batch(problem, request.tokens)
+        batch = default_batch(active, int(problem["seq_len"] or 1), request.tokens)
     _refuse_other_units(request.tokens, batch, problem)
     return TrainingRun(
         request,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from estimators.transformer import BATCH_RULE
 from warehouse.ask.defaults import taken_over
 from warehouse.ask.plausible import questioned_attributes
 from warehouse.show.formats import count
@@ -26,11 +27,7 @@ def question_lines(run: TrainingRun) -> list[str]:
         + ("" if domain is None else f" in NVLink domains of {domain}")
         + f", goodput {run.goodput:g}{_limits(run)}",
         batch_in_words(run.batch, values)
-        + (
-            f", by the rule {run.estimator.batch_rule}; --batch gives another"
-            if run.is_default_batch
-            else ""
-        ),
+        + (f", by the rule {BATCH_RULE}; --batch gives another" if run.is_default_batch else ""),
         f"estimator {run.estimator.name}"
         + (f", {run.variant}" if run.estimator.mends else "")
         + (f", framework {values['framework']}" if values.get("framework") else ""),

@@ -199,7 +199,7 @@ def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
     If the estimator can evaluate published steps, all are evaluated, once per installation.
     Otherwise the stored ones count.
     """
-    is_evaluated = run.estimator.takes_published_steps
+    is_evaluated = run.estimator.source.takes_published_steps
     state = {} if is_evaluated else state_of_measured(run, ask)
     facts: tuple[object, ...] = (np.__version__, run.estimator.name, sorted(run.mends))
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from warehouse.show.tables import Terminal
 
 
-_NUMBER_AND_UNIT = r"(\d) (%|s|minutes|hours|days|GB|USD|MWh|MW|GPUs|GPU-hours)(?=\W|$)"
+_NUMBER_AND_UNIT = (
+    r"(\d) (%|s|h|minutes|hours|days|GB|GB/s|USD|MWh|MW|GPUs|GPU-hours|times|million)(?=\W|$)"
+)
 
 
 class Format(StrEnum):
@@ -153,10 +155,8 @@ def _csv(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)
     plain = json_value(value)
-    if isinstance(plain, str):
-        text = plain
-    else:
-        text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    is_text = isinstance(plain, str)
+    text = plain if is_text else json.dumps(plain, ensure_ascii=False, allow_nan=False)
     if text and not any(mark in text for mark in ',"\r\n'):
         return text
     return '"' + text.replace('"', '""') + '"'

@@ -35,12 +35,10 @@ _SLOW = "slow_"
 
 _BEST = "best_"
 
-
 _INNER_DEGREES = (
     *("tensor_parallel_external", "context_parallel", "sequence_parallel", "expert_parallel"),
     "expert_tensor_parallel",
 )
-
 
 _PIPELINE = (
     *("microbatch_group", "schedule", "pipeline_layout"),
@@ -54,23 +52,18 @@ def column_headed(heading: str) -> str | None:
     A heading with another unit than storage is not accepted: its figures differ from the stored
     ones.
     """
-    return next(
-        (
-            name
-            for name, column in COLUMNS.items()
-            if column.form is PLAIN and column.heading.casefold() == heading.strip().casefold()
-        ),
-        None,
-    )
+    wanted = heading.strip().casefold()
+    plain = (column for column in COLUMNS.values() if column.form is PLAIN)
+    return next((column.name for column in plain if column.heading.casefold() == wanted), None)
 
 
 def names_of_column(name: str) -> list[str]:
     """Return the name of a column, and its headings in every unit."""
-    names, form = [name], _form(name)
-    names.append(_heading(name, form))
-    while form.smaller is not None:
-        form = form.smaller
+    names: list[str] = [name]
+    form: Form | None = _form(name)
+    while form is not None:
         names.append(_heading(name, form))
+        form = form.smaller
     return names
 
 

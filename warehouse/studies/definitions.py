@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from estimators.accelerators import NARROW_RATES, PRODUCT_COLUMNS
-from estimators.columns import COLUMNS
-from estimators.columns.shape import SHAPE_DETAILS
+from estimators.columns import COLUMNS, names_in
 from estimators.contract import Catalog, Record, RefusedError, Scalar
 from estimators.names import did_you_mean
 from warehouse import settings
@@ -52,7 +51,7 @@ OPTIONAL = (
     *("ffn_hidden_size", "uses_glu", "num_kv_heads", "vocab_size", "head_size", "ties_embedding"),
     *("num_experts", "experts_per_token", "expert_ffn_hidden_size", "num_shared_experts"),
     "num_dense_layers",
-    *(column.name for column in SHAPE_DETAILS),
+    *names_in("Shape of a decoder"),
     *("assumed", "source", "note", *NARROW_RATES),
 )
 """Columns that an entry without `based_on` may leave out: estimators have defaults for them, or

@@ -22,7 +22,7 @@ from warehouse.studies.variants import DEFAULT_VARIANT, chosen_mends, parse_vari
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
 
 MAX_COMBINATIONS = 1_000_000
 """Most combinations of named values; the layouts that are searched over come on top."""

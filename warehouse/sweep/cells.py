@@ -13,16 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from estimators.contract import (
-    Catalog,
-    Cell,
-    EmptySpaceError,
-    Estimator,
-    Mends,
-    RefusedError,
-    Scalar,
-    Space,
-)
+from estimators.contract import Catalog, Cell, EmptySpaceError, Mends, RefusedError, Scalar, Space
+from estimators.estimator import Estimator
 from estimators.registry import get
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import (

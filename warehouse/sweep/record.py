@@ -30,7 +30,8 @@ from warehouse.studies.stored import find_study, nearest_in_words
 from warehouse.studies.study import Study
 
 if TYPE_CHECKING:
-    from estimators.contract import Columns, Estimator, Mends, Relation
+    from estimators.contract import Columns, Mends, Relation
+    from estimators.estimator import Estimator
 
 MEASURE = "measure "
 """Start of the name of a study that holds measured runs; their own name follows."""

@@ -38,7 +38,8 @@ from warehouse.errors import WarehouseError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from estimators.contract import Estimator, Relation
+    from estimators.contract import Relation
+    from estimators.estimator import Estimator
     from warehouse.database.record_batches import Evaluated
     from warehouse.sweep.cells import Sized
 

@@ -1,0 +1,301 @@
+"""An estimator: its columns, capabilities and computations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from estimators.contract import (
+    Array,
+    Catalog,
+    Columns,
+    Formula,
+    IdleChoices,
+    Mends,
+    Operations,
+    Refusal,
+    Relation,
+    Report,
+    Scalar,
+    Search,
+    SourceTable,
+    Values,
+)
+from estimators.factored import Gathered
+from estimators.inputs import Inputs
+from estimators.rules import Rule
+from estimators.timings import TimedKernels
+
+PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
+"""Problem columns that a plan sets."""
+
+
+def _height(columns: Columns) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
+def _unknown(columns: Columns) -> Array:
+    """Return NaN for each row."""
+    return np.full(_height(columns), np.nan)
+
+
+def _matrix_rate(columns: Columns) -> Array:
+    """Return the rate of the matrix units, NaN where the problem has none."""
+    rate = columns.get("matrix_flops_per_second", _unknown(columns))
+    return np.asarray(rate, dtype=np.float64)
+
+
+def _everywhere(_catalog: Catalog, _framework: Scalar, _accelerator: Scalar) -> tuple[str, ...]:
+    """Return one place: constants hold for all systems."""
+    return ("",)
+
+
+def every_row(_constant: str, columns: Columns) -> Array:
+    """Return that each row has the range."""
+    return np.ones(_height(columns), dtype=bool)
+
+
+def _no_share(_relation: Relation, columns: Columns, _mends: Mends, _catalog: Catalog) -> Array:
+    """Return 0: no part of the step errs independently."""
+    return np.zeros(_height(columns))
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step that a row of the first relation describes. A command refuses what is empty.
+
+    Attributes
+    ----------
+    parts
+        Outputs that add up to ``step_seconds``.
+    memory
+        Outputs or problem values that add up to ``memory_bytes``.
+    formulas
+        Part -> its formula.
+    rates
+        Rates of the system that `explain` changes one by one.
+    least_flops
+        Returns the least FLOPs of a step in any program, from resolved columns; NaN if unknown.
+    peak_flops_per_second
+        Returns the peak rate of one GPU in the precision of each row; NaN where unknown.
+    """
+
+    parts: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+    formulas: Mapping[str, Formula] = field(default_factory=dict)
+    rates: tuple[str, ...] = ()
+    operations: Operations | None = None
+    least_flops: Callable[[Columns], Array] = _unknown
+    peak_flops_per_second: Callable[[Columns], Array] = _matrix_rate
+
+    def least_seconds(self, columns: Columns) -> Array:
+        """Return the seconds of `least_flops` at the peak of all GPUs: no step is faster."""
+        with np.errstate(all="ignore"):
+            gpus = columns.get("num_gpus", _unknown(columns))
+            rate = self.peak_flops_per_second(columns) * gpus
+            return np.asarray(self.least_flops(columns) / rate)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The measured constants of an estimator: rows of table ``step_constant``.
+
+    Attributes
+    ----------
+    names
+        Problem columns whose defaults are in the table; empty: nothing to calibrate.
+    places
+        Returns the suffixes of a constant's key for a framework and an accelerator, the most
+        specific first.
+    takes_range
+        Returns the resolved rows in which a constant has its range in the table.
+    timed_kernels
+        Kinds of files with timings of kernels that scale constants.
+    independent_share
+        Returns the root of the summed squares of the shares of a step that err independently. Row
+        ``product_error`` of table ``interval_term`` is the error of one share.
+    """
+
+    names: tuple[str, ...] = ()
+    places: Callable[[Catalog, Scalar, Scalar], tuple[str, ...]] = _everywhere
+    takes_range: Callable[[str, Columns], Array] = every_row
+    timed_kernels: tuple[TimedKernels, ...] = ()
+    independent_share: Callable[[Relation, Columns, Mends, Catalog], Array] = _no_share
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text and the published steps of the estimator's source.
+
+    Attributes
+    ----------
+    reports
+        Name of a relation -> the report that the source prints of one of its rows.
+    tables
+        Name -> a table that the source prints.
+    takes_published_steps
+        Whether it evaluates the rows of tables of published steps as they are.
+    published_studies
+        Studies that store the published steps it can represent, where it takes no rows.
+    """
+
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    tables: Mapping[str, SourceTable] = field(default_factory=dict)
+    takes_published_steps: bool = False
+    published_studies: tuple[str, ...] = ()
+
+
+class Estimator:
+    """An analytic model and its capabilities. Instances have no state except caches.
+
+    A subclass defines its columns, `complete`, or else `resolve`, and `figures`, or else
+    `estimate`. A command refuses an estimator that lacks the capability that it needs.
+    """
+
+    name: str
+    version: int
+    """Raised whenever results change; views show the newest version of each cell."""
+
+    title: str
+    """The model and its source in one line."""
+
+    precedence: int = 0
+    """If several estimators have stored results for a question, the one with the highest precedence
+    answers."""
+
+    mends: tuple[str, ...] = ()
+    """Ids of the errata that it can mend, in order."""
+
+    problem_columns: tuple[str, ...]
+    choice_columns: tuple[str, ...] = ()
+    input_columns: tuple[str, ...] = ()
+    """Other inputs, from which `resolve` derives values of the problem."""
+
+    aliases: Mapping[str, str] = MappingProxyType({})
+    """Spelling of an input in the estimator's source -> the column's name."""
+
+    neutral_choices: Mapping[str, Scalar] = MappingProxyType({})
+    """Choice -> its value in cells that were stored before the choice was added."""
+
+    idle_choices: tuple[IdleChoices, ...] = ()
+    """Choices that change nothing where a degree is 1."""
+
+    optional_columns: tuple[str, ...] = ()
+    """Problem columns and choices that a row may lack."""
+
+    relations: tuple[Relation, ...]
+    search: Search | None = None
+    """The search over its layouts; None: it evaluates given configurations only."""
+
+    shape_columns: tuple[str, ...] = ()
+    """Columns of a model's shape."""
+
+    needed_shape: tuple[str, ...] = ()
+    """Those of `shape_columns` without a default: a shape needs them."""
+
+    searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
+    """Choice -> the values that a search of every layout takes."""
+
+    searched_by_default: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
+    """Those of `searched_choices` that a study need not name: its search takes all values."""
+
+    step: Step = Step()
+    constants: Constants = Constants()
+    source: Source = Source()
+
+    @property
+    def can_plan(self) -> bool:
+        """Whether it searches the layouts of a step of a model on a number of GPUs."""
+        has_step = bool(self.step.parts) and "step_seconds" in self.relations[0].outputs
+        has_columns = set(PLANNED) <= set(self.problem_columns)
+        return self.search is not None and has_step and has_columns
+
+    def rules(self, mends: Mends) -> tuple[Rule, ...]:
+        """Return every named predicate on problem and layout, with its hint."""
+        del mends
+        return ()
+
+    def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Return the choices of a search; one that another choice excludes is replaced."""
+        return dict(choices)
+
+    def layer_parameters(self, values: Values) -> tuple[float, float]:
+        """Return the parameters of all layers, and the active ones; NaN where it has none.
+
+        Parameters
+        ----------
+        values
+            Scalars of one resolved problem; the vocabulary is not counted.
+        """
+        del values
+        return math.nan, math.nan
+
+    def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
+        """Fill defaults of a batch of rows, and refuse faulty rows."""
+        raise NotImplementedError(f"{self.name} has neither `complete` nor `resolve`")
+
+    def figures(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        wanted: Collection[str],
+        catalog: Catalog,
+    ) -> Mapping[str, Any]:
+        """Return results by name, among them all `wanted` ones that are no key; see `estimate`."""
+        raise NotImplementedError(f"{self.name} has neither `figures` nor `estimate`")
+
+    def resolve(
+        self, relation: Relation, columns: Columns, catalog: Catalog, mends: Mends
+    ) -> tuple[Columns, list[Refusal]]:
+        """Fill defaults and check every rule.
+
+        Parameters
+        ----------
+        columns
+            Input columns; a missing number is NaN, a missing text None.
+
+        Returns
+        -------
+        columns
+            Problem, choice and key columns, complete and in dictionary dtypes. Refused rows stay
+            in place; their values mean nothing.
+        refusals
+            Every refusal, with its row.
+        """
+        inputs = Inputs(columns, relation.real)
+        self.complete(inputs, relation, catalog, mends)
+        names = (*self.problem_columns, *self.choice_columns, *relation.keys)
+        return inputs.finish(names, self.optional_columns), inputs.refusals
+
+    def estimate(
+        self,
+        relation: Relation,
+        values: Values,
+        layouts: Columns,
+        mends: Mends,
+        out: dict[str, Array],
+        catalog: Catalog,
+    ) -> None:
+        """Fill every array in `out` with the result of that name, one element a layout.
+
+        The same kernel serves a cell (`values` holds scalars) and a batch (arrays as long as
+        the layouts). `out` may name any of the relation's keys and outputs. `catalog` has the
+        measured tables that a problem's values name.
+        """
+        figures = self.figures(relation, values, layouts, mends, out.keys(), catalog)
+        for name, column in out.items():
+            figure = layouts[name] if name in relation.keys else figures[name]
+            if isinstance(figure, Gathered):
+                figure.write(column)
+            else:
+                column[:] = figure
+
+    def forget(self) -> None:
+        """Free figures that `estimate` keeps of a cell for the next cells; there is no next one."""

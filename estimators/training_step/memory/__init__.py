@@ -1,1 +1,0 @@
-"""Memory of a training step: activations, logits, state, and the rest on a device."""

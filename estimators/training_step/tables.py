@@ -1,0 +1,292 @@
+"""The tables that make the layouts of a cell, and the figures that kinds of recomputation share.
+
+The layouts of a cell are a product of ways to split a layer (`LAYER_KEYS`), ways to split layers
+over stages and replicas, and ZeRO stages. A figure of a layer is computed once for each way to
+split it, and a figure of a split once for each split. A GPU's share of the parameters
+(`SHARE_KEYS`) does not depend on microbatch and chunks, so its figures are computed once for each
+share. The rows of a batch differ in their values: each is a layer, a split and a share.
+
+A search evaluates the same layouts under each kind of recomputation, one kind after the other.
+Figures that do not depend on it are computed once, and kept until other cells are evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from estimators.decoder import mtp_parameters, parameters
+from estimators.factored import distinct, runs, take
+from estimators.training_step import inputs as given
+from estimators.training_step.exchange_rules import hides_exchange
+from estimators.training_step.kinds import kinds_of
+from estimators.training_step.layer import LAYER_KEYS, Size, Work, size_of, work_of
+from estimators.training_step.memory import gathered_bytes, state_bytes
+from estimators.training_step.pipelines import Held, held_at, is_simple, ranks_at
+from estimators.training_step.problem import Layout, Problem
+from estimators.training_step.replicas import (
+    BucketExchange,
+    Share,
+    UnitExchange,
+    end_seconds,
+    exchanges_of,
+    fullest,
+    optimizer_seconds,
+    stage_shares,
+)
+from estimators.training_step.spent import Added, added_of
+from estimators.training_step.vocabulary import Words, words_of
+
+if TYPE_CHECKING:
+    from estimators.contract import Array, Catalog, Columns, Values
+    from estimators.decoder import Parameters
+    from estimators.values import Flag, Real
+
+SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
+SHARE_KEYS = (
+    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
+    *("pipeline_parallel", "data_parallel"),
+)
+"""Layout columns that decide which parameters a GPU has, and with which GPUs it exchanges them."""
+
+CHANGES = "activation_recompute"
+"""The choice on which the shared figures do not depend."""
+
+_MOST_ROWS = 245_760
+"""Rows of the chunks that are kept: four of those that a sweep evaluates at once, 60 MB."""
+
+
+class Splits(NamedTuple):
+    """Tables of layouts, and the links between them.
+
+    Attributes
+    ----------
+    split
+        One row a split: a layout without its ZeRO stage.
+    layer
+        One row a way to split a layer.
+    share
+        One row a share of the parameters.
+    to_split
+        Layout -> its split; None: each layout is a split.
+    to_layer, to_share
+        Split -> its layer, split -> its share; None: each split is one.
+    simple
+        For each split whether closed forms cover its pipeline.
+    """
+
+    split: Layout
+    layer: Layout
+    share: Layout
+    to_split: Array | None
+    to_layer: Array | None
+    to_share: Array | None
+    simple: Flag
+
+
+def splits_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Splits:
+    """Return the tables of a cell's layouts, or of a batch, which is not factored."""
+    if not is_cell:
+        split = Layout.of(layouts)
+        return Splits(split, split, split, None, None, None, is_simple(problem, split))
+    of_splits, to_split = runs(layouts, SPLIT_KEYS)
+    of_layers, to_layer = runs(of_splits, LAYER_KEYS)
+    split = Layout.of(of_splits)
+    simple = is_simple(problem, split)
+    by_chunk = () if np.all(simple) else ("virtual_pipeline",)
+    of_shares, to_share = distinct(of_splits, (*SHARE_KEYS, *by_chunk))
+    of_shares.setdefault("virtual_pipeline", np.ones_like(of_shares["pipeline_parallel"]))
+    layer, share = Layout.of(of_layers), Layout.of(of_shares)
+    return Splits(split, layer, share, to_split, to_layer, to_share, simple)
+
+
+class ZeroStage(NamedTuple):
+    """Exchange, optimizer and state of pipelines under one ZeRO stage.
+
+    Attributes
+    ----------
+    exchange
+        Seconds of the exchanges over replicas, one element a split.
+    optimizer, optimizer_of_split
+        Seconds of the optimizer, one element a share and one a split.
+    state
+        Bytes of the state of each rank that may need most memory, one element a share.
+    state_of_split
+        Their sums, one element a split.
+    """
+
+    exchange: BucketExchange | UnitExchange
+    optimizer: Real
+    optimizer_of_split: Real
+    state: list[dict[str, Real]]
+    state_of_split: list[Real]
+
+
+class Shared(NamedTuple):
+    """Figures of layouts under every kind of recomputation.
+
+    Attributes
+    ----------
+    problem
+        Its recomputation is that of one of the cells.
+    splits
+        Tables of the layouts.
+    size
+        One GPU's part of a layer.
+    work
+        Kind of layer -> its work at full clock.
+    words
+        Work of embedding and output layer, at full clock.
+    added
+        Seconds to add gradients up, one element a split.
+    flight
+        Result of `pipelines.held_at`.
+    end_seconds
+        Seconds of the last transfers of a step, one element a split.
+    by_zero_stage
+        ZeRO stages of the layouts, with their figures.
+    """
+
+    problem: Problem
+    splits: Splits
+    size: Size
+    work: dict[str, Work]
+    words: Words
+    added: Added
+    flight: Held
+    end_seconds: Real
+    by_zero_stage: dict[int, ZeroStage]
+
+
+def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
+    """Return the figures that cells with these layouts share.
+
+    They are computed once for each layer, split and share of the parameters in `Splits`.
+    """
+    splits = splits_of(problem, layouts, is_cell=is_cell)
+    kinds, size = kinds_of(problem), size_of(problem, splits.layer)
+    counts = {kind.name: parameters(kind.values) for kind in kinds}
+    if np.any(problem.shape.num_mtp_layers):
+        counts["mtp"] = mtp_parameters(problem)
+    shares = stage_shares(ranks_at(problem, splits.share), counts, problem.shape, splits.share)
+    most = fullest(shares)
+    stages = np.flatnonzero(np.bincount(layouts["zero_stage"], minlength=4)).tolist() or [0]
+    exchanges = exchanges_of(stages, most, problem, splits.share, splits.to_share)
+    return Shared(
+        problem,
+        splits,
+        size,
+        {kind.name: work_of(kind.values, splits.layer) for kind in kinds},
+        words_of(size, problem, splits.layer),
+        added_of(counts, most, problem, splits.share).take(splits.to_share),
+        held_at(problem, splits.split, splits.simple),
+        take(end_seconds(problem, splits.share), splits.to_share),
+        {
+            stage: zero_stage(stage, exchange, counts, shares, problem, splits)
+            for stage, exchange in exchanges.items()
+        },
+    )
+
+
+def zero_stage(
+    stage: int,
+    exchange: BucketExchange | UnitExchange,
+    counts: Mapping[str, Parameters],
+    shares: Sequence[Share],
+    problem: Problem,
+    splits: Splits,
+) -> ZeroStage:
+    """Return the figures under one ZeRO stage.
+
+    Parameters
+    ----------
+    exchange
+        Its exchange, one element a split.
+    counts
+        Kind of layer -> its parameters.
+    shares
+        Parameters of each rank that may need most memory.
+    """
+    layout, to_share = splits.share, splits.to_share
+    optimizer = optimizer_seconds(stage, fullest(shares), problem, layout)
+    state = [
+        {
+            **state_bytes(stage, share, problem, layout),
+            "gathered_bytes": gathered_bytes(stage, counts, share, problem, layout),
+        }
+        for share in shares
+    ]
+    return ZeroStage(
+        exchange,
+        optimizer,
+        take(optimizer, to_share),
+        state,
+        [take(reduce(np.add, rank.values()), to_share) for rank in state],
+    )
+
+
+class _Kept(NamedTuple):
+    """Chunks of the layouts of some cells, with their shared figures.
+
+    Attributes
+    ----------
+    catalog, values
+        Everything but the layouts on which the figures depend.
+    """
+
+    catalog: Catalog
+    values: dict[str, Any]
+    chunks: tuple[tuple[dict[str, Array], Shared], ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return sum(_height(layouts) for layouts, _ in self.chunks)
+
+
+class Latest:
+    """Keeps the shared figures of the cells that were evaluated last."""
+
+    def __init__(self) -> None:
+        self._kept: _Kept | None = None
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        self._kept = None
+
+    def of(
+        self, values: Values, layouts: Columns, catalog: Catalog, compute: Callable[[], Shared]
+    ) -> Shared:
+        """Return the shared figures of a chunk of a cell; `compute` makes those not kept."""
+        others = {name: value for name, value in values.items() if name != CHANGES}
+        # the one derived value that recomputation changes
+        others["hides_exchange"] = bool(hides_exchange(values))
+        kept = self._kept
+        if kept is None or kept.catalog is not catalog or kept.values != others:
+            kept = _Kept(catalog, others)
+        for known, shared in kept.chunks:
+            if all(_is_equal(column, layouts[name]) for name, column in known.items()):
+                return shared
+        shared = compute()
+        if kept.num_rows + _height(layouts) <= _MOST_ROWS:
+            columns = {name: _owned(column) for name, column in layouts.items()}
+            kept = kept._replace(chunks=(*kept.chunks, (columns, shared)))
+        self._kept = kept
+        return shared
+
+
+def _owned(column: Array) -> Array:
+    """Return a column that can be kept: a copy if it may change or is part of a large table."""
+    is_part = column.base is not None and np.size(column.base) > _MOST_ROWS
+    return np.array(column) if is_part or column.flags.writeable else column
+
+
+def _is_equal(known: Array, column: Array) -> bool:
+    """Return whether columns are equal; cells mostly share the memory of one table."""
+    return known.__array_interface__ == column.__array_interface__ or np.array_equal(known, column)
+
+
+def _height(columns: Mapping[str, Array]) -> int:
+    return len(next(iter(columns.values())))
