@@ -21,7 +21,7 @@ from warehouse.show.page import Page, Section, table_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from estimators.contract import Estimator
+    from estimators.estimator import Estimator
     from warehouse.calibrate.kernels import KernelCalibration
     from warehouse.calibrate.run import Calibration
 
@@ -161,7 +161,7 @@ def calibrate(
     output.expect(_TABLES, csv=CALIBRATION_TABLES[0].columns)
     _refuse_mixed(reference, fitting, timed)
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
-    require_capability(chosen, "constants", "has no constants to calibrate")
+    require_capability(chosen, "constants.names", "has no constants to calibrate")
     run: Callable[[], Calibration | KernelCalibration]
     run = partial(_fitted, chosen, str(reference), fitting)
     if timed.kernels:
