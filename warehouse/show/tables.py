@@ -49,7 +49,7 @@ def write_table(
     column are clipped where the line would become too long.
     """
     blocks_by_column = (by_column(block, len(columns)) for block in blocks)
-    table = _Table([printable(name) for name in columns], terminal)
+    table = _TextTable([printable(name) for name in columns], terminal)
     first = next(blocks_by_column, by_column([], len(columns)))
     stream.writelines(table.beginning(first))
     for block in blocks_by_column:
@@ -57,7 +57,7 @@ def write_table(
     stream.writelines(table.left_out())
 
 
-class _Table:
+class _TextTable:
     """The lines of a table. Columns are at their `places`; `shown` has those that are shown."""
 
     def __init__(self, names: Sequence[str], terminal: Terminal | None) -> None:
