@@ -12,8 +12,7 @@ from typing import get_args
 import pytest
 
 from estimators.columns import COLUMNS, GROUPS, Column, Form, Kind
-from estimators.columns.columns import FILE, STORAGE, Better, read
-from estimators.columns.dtypes import NUMPY_TYPES
+from estimators.columns.columns import FILE, NUMPY, STORAGE, Better, read
 from estimators.columns.forms import FORMS
 
 HEADER = ("group", *(field.name for field in fields(Column)))
@@ -21,7 +20,7 @@ TEXT = FILE.read_text("utf-8")
 
 CHOSEN_FROM = {
     "kind": {*get_args(Kind)},
-    "storage": {"", *NUMPY_TYPES, "UBIGINT"},
+    "storage": {"", *NUMPY},
     "shown_as": {"", *FORMS},
     "better": {*get_args(Better)},
     "is_optional": {"", "true"},

@@ -15,7 +15,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, Column
-from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Refusal, RefusedError
 from estimators.names import did_you_mean
 from warehouse.database import resources
@@ -124,7 +123,7 @@ def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
 def columns_of(frame: pl.DataFrame) -> dict[str, Any]:
     """Return the columns of a measured table except remarks, as numpy arrays."""
     return {
-        name: frame[name].to_numpy().astype(NUMPY_TYPES[COLUMNS[name].duckdb_type], copy=False)
+        name: frame[name].to_numpy().astype(COLUMNS[name].stored_dtype, copy=False)
         for name in frame.columns
         if name != "source"
     }
