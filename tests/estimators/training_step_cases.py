@@ -16,6 +16,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, Refusal
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
+from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.step import TIMES
 
 CATALOG = Catalog({"framework": {"given": {"framework": "given"}}, "step_constant": {}})
@@ -211,6 +212,14 @@ def resolve(
     """Return the completed columns of rows, and what is refused."""
     columns, refusals = TRAINING_STEP.resolve(RELATION, _columns(rows), catalog, PUBLISHED)
     return dict(columns), refusals
+
+
+def problem_of(row: Row) -> tuple[Problem, Layout]:
+    """Return the problem of a row, and its layout as a table of one row; nothing may be refused."""
+    columns, refusals = resolve([{**IDEAL, **row}])
+    assert not refusals, refusals
+    problem = Problem.of({name: column[0] for name, column in columns.items()})
+    return problem, Layout.of(columns)
 
 
 def allocated(size: int, names: Sequence[str] = OUTPUTS) -> Found:
