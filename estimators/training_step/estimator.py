@@ -29,7 +29,6 @@ from estimators.decoder import (
 from estimators.enumeration import Axis
 from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered
-from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
 from estimators.kernels.products import FORMULA, PEAKS
@@ -180,7 +179,8 @@ class TrainingStep(SearchedEstimator):
     def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of layouts; a search has each layout once, in its simplest form."""
         del mends
-        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules(self))
+        idle_rules = (idle.rule for idle in self.idle_choices)
+        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules)
 
     def _system(self, accelerator: str, catalog: Catalog) -> Problem:
         """Return the values of a system without a model, with its measured kernels."""
@@ -217,7 +217,8 @@ class TrainingStep(SearchedEstimator):
         """Fill and check layouts."""
         del relation, mends
         given.resolve_layout(inputs, catalog)
-        without_idle_choices(self, inputs)
+        for idle in self.idle_choices:
+            idle.neutralize(inputs)
 
     def axes(self, values: Values) -> tuple[Axis, ...]:
         """Return the columns of a layout, layers slowest."""

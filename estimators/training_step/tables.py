@@ -138,7 +138,7 @@ class Shared(NamedTuple):
         One GPU's part of a layer.
     work
         Kind of layer -> its work at full clock.
-    words
+    vocabulary
         Work of embedding and output layer, at full clock.
     added
         Seconds to add gradients up, one element a split.
@@ -154,7 +154,7 @@ class Shared(NamedTuple):
     splits: Splits
     size: Size
     work: dict[str, Work]
-    words: Words
+    vocabulary: Words
     added: Added
     flight: Held
     end_seconds: Real
@@ -228,7 +228,7 @@ def zero_stage(
     )
 
 
-class _Kept(NamedTuple):
+class _Chunks(NamedTuple):
     """Chunks of the layouts of some cells, with their shared figures.
 
     Attributes
@@ -250,11 +250,11 @@ class Latest:
     """Keeps the shared figures of the cells that were evaluated last."""
 
     def __init__(self) -> None:
-        self._kept: _Kept | None = None
+        self._latest: _Chunks | None = None
 
     def forget(self) -> None:
         """Keep nothing."""
-        self._kept = None
+        self._latest = None
 
     def of(
         self, values: Values, layouts: Columns, catalog: Catalog, compute: Callable[[], Shared]
@@ -263,17 +263,17 @@ class Latest:
         others = {name: value for name, value in values.items() if name != CHANGES}
         # the one derived value that recomputation changes
         others["hides_exchange"] = bool(hides_exchange(values))
-        kept = self._kept
-        if kept is None or kept.catalog is not catalog or kept.values != others:
-            kept = _Kept(catalog, others)
-        for known, shared in kept.chunks:
+        latest = self._latest
+        if latest is None or latest.catalog is not catalog or latest.values != others:
+            latest = _Chunks(catalog, others)
+        for known, shared in latest.chunks:
             if all(_is_equal(column, layouts[name]) for name, column in known.items()):
                 return shared
         shared = compute()
-        if kept.num_rows + _height(layouts) <= _MOST_ROWS:
+        if latest.num_rows + _height(layouts) <= _MOST_ROWS:
             columns = {name: _owned(column) for name, column in layouts.items()}
-            kept = kept._replace(chunks=(*kept.chunks, (columns, shared)))
-        self._kept = kept
+            latest = latest._replace(chunks=(*latest.chunks, (columns, shared)))
+        self._latest = latest
         return shared
 
 

@@ -259,6 +259,7 @@ def step_with(shape: Row, *changes: Row) -> list[dict[str, Any]]:
 def cells_of(space: Mapping[str, Any], catalog: Catalog = CATALOG) -> list[Cell]:
     """Return the cells of a space; a single value need not be in a list."""
     lists = {name: v if isinstance(v, list) else [v] for name, v in space.items()}
+    TRAINING_STEP.search.check(lists, catalog, PUBLISHED)
     return list(TRAINING_STEP.search.cells(lists, catalog, PUBLISHED))
 
 
