@@ -107,11 +107,11 @@ def test_the_dictionary_is_a_table(connection: duckdb.DuckDBPyConnection) -> Non
     meaning = "ZeRO stage: the state that data parallelism shards"
     expected = ("zero_stage", "Layout", "INTEGER", None, meaning, None, 0, None, 3, "ZeRO")
     assert row == (*expected, None, None)
-    row = connection.execute(
+    rows = connection.execute(
         f"select unit, choices, above, other_names, source from {DICTIONARY} "
         "where column_name in ('precision', 'launch_seconds', 'parameters') order by column_name"
     ).fetchall()
-    assert row == [
+    assert rows == [
         ("seconds", None, None, None, "arXiv 2410.00273"),
         (None, None, 0, None, None),
         (None, "bf16, fp16, fp8, fp4", None, "dtype, number_format", None),
