@@ -415,10 +415,8 @@ def _both(
 
 def _gathered(share: Share, problem: Problem) -> Share:
     """Return the bytes of the weights of a share, as they are gathered."""
-    width, vocabulary = (
-        formats.gathered_weight_bytes(problem),
-        problem.sharding.gathered_weight_bytes,
-    )
+    width = formats.gathered_weight_bytes(problem)
+    vocabulary = problem.sharding.gathered_weight_bytes
     return share._replace(
         dense=width * (share.dense - share.vocabulary) + vocabulary * share.vocabulary,
         experts=width * share.experts,

@@ -9,6 +9,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.rules import Rule, at_most, divides
+from estimators.structure import real
 from estimators.training_step.attention import FLASH_BLOCK
 from estimators.training_step.exchange_rules import EXCHANGE_RULES
 from estimators.training_step.formats import SCALED_IN_HARDWARE, WIDTHS, precision_of
@@ -21,18 +22,14 @@ from estimators.training_step.pipeline_rules import (
 from estimators.training_step.shape_rules import SHAPE_RULES
 
 
-def _number(value: Any) -> Any:
-    return np.asarray(np.nan if value is None else value, dtype=np.float64)
-
-
 def _has_rate(width: str, values: Values) -> Any:
-    rate = _number(values[f"{width}_flops_per_second"])
+    rate = real(values[f"{width}_flops_per_second"])
     return np.not_equal(values["precision"], width) | ~np.isnan(rate)
 
 
 def _other_width(width: str, row: Values) -> str:
     """Return the hint to use another format, or to give the rate."""
-    has_fp8 = width == "fp4" and not np.isnan(_number(row["fp8_flops_per_second"]))
+    has_fp8 = width == "fp4" and not np.isnan(real(row["fp8_flops_per_second"]))
     others = f"use {'fp8 or bf16' if has_fp8 else 'bf16'}, and leave `number_recipe` out"
     # tensor cores that do not apply the scales run no recipe of the width
     is_lacking = row["transposes_operands"] and row["number_recipe"] in SCALED_IN_HARDWARE
@@ -108,7 +105,7 @@ PROBLEM_RULES = (
         lambda _row: "has scales that the tensor cores of this accelerator do not apply",
         lambda row: (
             "use none, with `precision` bf16"
-            if np.isnan(_number(row["fp8_flops_per_second"]))
+            if np.isnan(real(row["fp8_flops_per_second"]))
             else "use tensorwise, delayed or blockwise, with `precision` fp8"
         ),
     ),
@@ -116,7 +113,7 @@ PROBLEM_RULES = (
         "a power limit leaves room for work",
         "power_limit_watts",
         ("power_limit_watts", "gpu_idle_watts"),
-        lambda v: ~(_number(v["power_limit_watts"]) <= v["gpu_idle_watts"]),
+        lambda v: ~(real(v["power_limit_watts"]) <= v["gpu_idle_watts"]),
         lambda row: f"is not above `gpu_idle_watts` {row['gpu_idle_watts']:g}",
         lambda _row: "give the limit of the whole board, such as 700 of an H100",
     ),

@@ -239,22 +239,22 @@ class _Chunks(NamedTuple):
 
     catalog: Catalog
     values: dict[str, Any]
-    chunks: tuple[tuple[dict[str, Array], Shared], ...] = ()
+    known: tuple[tuple[dict[str, Array], Shared], ...] = ()
 
     @property
     def num_rows(self) -> int:
-        return sum(_height(layouts) for layouts, _ in self.chunks)
+        return sum(_height(layouts) for layouts, _ in self.known)
 
 
 class Latest:
     """Keeps the shared figures of the cells that were evaluated last."""
 
     def __init__(self) -> None:
-        self._latest: _Chunks | None = None
+        self._chunks: _Chunks | None = None
 
     def forget(self) -> None:
         """Keep nothing."""
-        self._latest = None
+        self._chunks = None
 
     def of(
         self, values: Values, layouts: Columns, catalog: Catalog, compute: Callable[[], Shared]
@@ -263,17 +263,17 @@ class Latest:
         others = {name: value for name, value in values.items() if name != CHANGES}
         # the one derived value that recomputation changes
         others["hides_exchange"] = bool(hides_exchange(values))
-        latest = self._latest
-        if latest is None or latest.catalog is not catalog or latest.values != others:
-            latest = _Chunks(catalog, others)
-        for known, shared in latest.chunks:
-            if all(_is_equal(column, layouts[name]) for name, column in known.items()):
+        chunks = self._chunks
+        if chunks is None or chunks.catalog is not catalog or chunks.values != others:
+            chunks = _Chunks(catalog, others)
+        for columns, shared in chunks.known:
+            if all(_is_equal(column, layouts[name]) for name, column in columns.items()):
                 return shared
         shared = compute()
-        if latest.num_rows + _height(layouts) <= _MOST_ROWS:
+        if chunks.num_rows + _height(layouts) <= _MOST_ROWS:
             columns = {name: _owned(column) for name, column in layouts.items()}
-            latest = latest._replace(chunks=(*latest.chunks, (columns, shared)))
-        self._latest = latest
+            chunks = chunks._replace(known=(*chunks.known, (columns, shared)))
+        self._chunks = chunks
         return shared
 
 
