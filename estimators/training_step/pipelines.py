@@ -17,7 +17,8 @@ from estimators.training_step.in_flight import held_of, ranks_of
 from estimators.training_step.placement import KINDS, Case
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Choices, Layout, Problem, Run, Shape
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Choices, Layout, Problem, Run
     from estimators.values import Array, Flag, Real, Text
 
 OPTIONS = (
