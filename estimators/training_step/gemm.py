@@ -142,8 +142,9 @@ def of_format(figures: Sequence[Real], number_format: Place) -> Real:
     """Return the figure of a number format, from one for each of `kernels.products.FORMATS`."""
     if np.ndim(number_format) == 0:
         return figures[int(number_format)]
-    figure: Real = np.choose(np.asarray(number_format), [*np.broadcast_arrays(*figures)])
-    return figure
+    columns = [np.asarray(figure) for figure in figures]
+    chosen: Real = np.choose(np.asarray(number_format), columns)
+    return chosen
 
 
 def shapes_of(gemm: Gemm) -> tuple[Flag, Flag]:
