@@ -8,10 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from estimators.cluster.budget import budget
-from estimators.cluster.distance import latency
-from estimators.cluster.electricity import electricity
-from estimators.cluster.exchange import exchange
 from estimators.cluster.inputs import ALIASES, OPTIONAL, resolve_keys, resolve_problem
 from estimators.cluster.memory import memory
 from estimators.cluster.notebook import TABLES
@@ -27,6 +23,7 @@ from estimators.cluster.relations import (
     RELATIONS,
 )
 from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
+from estimators.cluster.runs import budget, electricity, exchange, latency
 from estimators.cluster.search import ClusterSearch
 from estimators.contract import Catalog, Columns, Mends, Relation, Values
 from estimators.estimator import Estimator, Source

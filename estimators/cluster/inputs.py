@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from estimators.accelerators import base_of
-from estimators.cluster.budget import critical_batch
-from estimators.cluster.places import resolve_sites, text_where
 from estimators.cluster.relations import (
     CHOICES,
     COMMUNICATION,
@@ -21,6 +19,7 @@ from estimators.cluster.relations import (
     RUN,
 )
 from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
+from estimators.cluster.runs import critical_batch
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Mends, RefusedError, Relation, Values
 from estimators.inputs import Inputs
@@ -90,7 +89,7 @@ def resolve_problem(inputs: Inputs, relation: Relation, catalog: Catalog, mends:
         inputs.default("site_links", "per_site" if "C14" in mends else "shared")
         inputs.default("exchange", "ring" if "C14" in mends else "gather")
     if relation is LATENCY:
-        resolve_sites(inputs, catalog, mends)
+        _resolve_sites(inputs, catalog, mends)
     for name in (*RUN, *CHOICES, *POWER):
         if name in DEFAULTS and name not in relation.unread:
             inputs.default(name, DEFAULTS[name])
@@ -176,7 +175,7 @@ def _resolve_model(inputs: Inputs, relation: Relation, catalog: Catalog, mends: 
     """Fill the shape of a named model, and parameters from a shape."""
     if relation is MEMORY:
         shapeless = inputs.missing("num_layers") & inputs.missing("hidden_size")
-        inputs.default("model", text_where(shapeless, DEFAULT_MODEL))
+        inputs.default("model", _text_where(shapeless, DEFAULT_MODEL))
     inputs.look_up(catalog, "model", "model", SHAPE)
     inputs.default("num_kv_heads", inputs["num_heads"])
     inputs.default("ffn_hidden_size", 4 * inputs["hidden_size"])
@@ -272,3 +271,50 @@ def _resolve_run(inputs: Inputs) -> None:
     sound = np.all([_is_within_limits(inputs, name) for name in sizes], axis=0)
     inputs.default("dataset_tokens", np.where(sound, tokens, np.nan))
     _refuse_beyond_limits(inputs, ("dataset_tokens",))
+
+
+def _resolve_sites(inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
+    """Fill the coordinates of the two sites from their names, unless the coordinates are given."""
+    for end, default in (("a", "JEAN_ZAY"), ("b", "JOLIOT_CURIE")):
+        place = (f"latitude_{end}", f"longitude_{end}")
+        nowhere = inputs.missing(place[0]) & inputs.missing(place[1])
+        for name, other in (place, place[::-1]):
+            alone = inputs.missing(name) & ~inputs.missing(other)
+            inputs.refuse(
+                name, alone, f"is missing, but `{other}` is given", "give both coordinates"
+            )
+        inputs.default(f"site_{end}", _text_where(nowhere, default))
+        for name in dict.fromkeys(inputs[f"site_{end}"].tolist()):
+            if name is not None:
+                _place(inputs, catalog, mends, end, name)
+        inputs.require(place, "name a site, or give both coordinates")
+
+
+def _place(inputs: Inputs, catalog: Catalog, mends: Mends, end: str, name: str) -> None:
+    """Fill the coordinates of one end from the name of its site, and refuse contradictions."""
+    column = f"site_{end}"
+    rows = np.equal(inputs[column], name)
+    known = ~(inputs.missing(f"latitude_{end}") | inputs.missing(f"longitude_{end}"))
+    try:
+        site = catalog.find("site", name)
+        if "C10" in mends and site.get("true_site"):
+            site = catalog.find("site", str(site["true_site"]))
+    except RefusedError as error:
+        [refusal] = error.refusals
+        # An unknown place may be named with its coordinates.
+        inputs.refuse(column, rows & ~known, refusal.reason, refusal.hint)
+        return
+    for place in ("latitude", "longitude"):
+        degrees: Any = site[place]
+        # A stored row has the coordinates of its site.
+        other = rows & known & (inputs[f"{place}_{end}"] != degrees)
+        reason = f"is not that of `{column}` {name}"
+        inputs.refuse(f"{place}_{end}", other, reason, "leave the coordinates or the name out")
+        inputs.default(f"{place}_{end}", np.where(rows, degrees, np.nan))
+
+
+def _text_where(rows: Array, text: str) -> Array:
+    """Return a column with a text in some rows and None in the others."""
+    found = np.full(len(rows), None, dtype=object)
+    found[rows] = text
+    return found

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.cluster.budget import activation_shape
+from estimators.cluster.runs import activation_shape
 from estimators.contract import Columns, Mends, Values
 from estimators.transformer import activations, flag, kv_rank_share, layer_activations, number
 

@@ -52,24 +52,29 @@ class Form:
             return self
         return self.smaller.fitting([largest])
 
+    def figures(self, values: Iterable[float]) -> list[str]:
+        """Return stored values as a table shows them, without their unit."""
+        return [
+            format(scaled, self.small_digits if abs(scaled) < self.small_below else self.digits)
+            + self.suffix
+            for scaled in map(self._scaled, values)
+        ]
+
     def figure(self, value: float) -> str:
-        """Return a stored value as a table shows it, without its unit."""
-        is_small = abs(self._scaled(value)) < self.small_below
-        return self._formatted(value, self.small_digits if is_small else self.digits)
+        """Return one stored value as a table shows it, without its unit."""
+        return self.figures([value])[0]
 
     def in_text(self, value: float) -> str:
         """Return a stored value as running text has it, with its unit."""
-        digits = self.digits_in_text
-        figure = self._formatted(value, digits) if digits else self.figure(value)
+        figure = self.figure(value)
+        if self.digits_in_text:
+            figure = format(self._scaled(value), self.digits_in_text) + self.suffix
         # a heading such as "error %": its figures are percentages
         return f"{figure} {self.unit.split()[-1] if self.unit.endswith('%') else self.unit}"
 
     def heading(self, name: str) -> str:
         """Return the heading of the column `name`: its unit in place of the end of its name."""
         return f"{spaced(name.removesuffix(self.ending))} {self.unit}".strip()
-
-    def _formatted(self, value: float, digits: str) -> str:
-        return format(self._scaled(value), digits) + self.suffix
 
     def _scaled(self, value: float) -> float:
         return value * self.times / self.per

@@ -12,7 +12,7 @@ import pytest
 
 from tests.shared import digest
 from warehouse.ask.cost import RunTable
-from warehouse.cli.cost import _say_notes
+from warehouse.cli.cost import _notes
 from warehouse.cli.main import run
 from warehouse.database.connection import open_for_write
 
@@ -575,13 +575,10 @@ def test_runs_are_filtered_by_the_length_of_their_sequences(ask: Any) -> None:
     assert "stored: 2048" in err
 
 
-def test_owned_prices_of_servers_and_boards_are_distinguished(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_owned_prices_of_servers_and_boards_are_distinguished() -> None:
     purchases = {"H100 SXM 80GB": "board", "A100 SXM 80GB": "server"}
     for bought, is_said in ((purchases, True), ({"H100 SXM 80GB": "board"}, False)):
         table = RunTable(("estimator", "is_lower_bound"), [], {}, purchases=bought)
-        _say_notes(table, with_titles=False)
-        text = " ".join(capsys.readouterr().err.split())
+        text = " ".join(_notes(table, [], {}))
         words = "owned: prices of a board for H100 SXM 80GB; of a server for A100 SXM 80GB"
         assert (words in text) is is_said

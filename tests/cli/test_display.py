@@ -51,10 +51,10 @@ def test_a_column_that_no_table_has_is_refused(warehouse: Command, quickstart: Q
     code, out, err = warehouse(*RANK, "--columns", "mfu,setting", "--db", quickstart.database)
     assert (code, out) == (2, "")
     assert "`--columns` setting: the result has no such column" in err
-    assert "hint: use " in err
+    assert "hint: " in err
     code, out, err = warehouse(*RANK, "--columns", "mfu,modle", "--db", quickstart.database)
     assert (code, out) == (2, "")
-    assert "`--columns` modle: no result has such a column\nhint: did you mean model?" in err
+    assert "`--columns` modle: the result has no such column\nhint: did you mean model?" in err
 
 
 def test_no_column_is_not_all_of_them(warehouse: Command, quickstart: Quickstart) -> None:

@@ -42,7 +42,6 @@ from warehouse.plan.evaluated_steps import measured_errors
 from warehouse.plan.page import plan_page
 from warehouse.plan.published_runs import published_lines
 from warehouse.plan.question import PlanRequest, RunLimits, resolve
-from warehouse.show.formats import Format
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("same_answers")]
 
@@ -612,7 +611,7 @@ def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
     answer = list(answers.values())[-1]
     request = replace(answer.run.request, limits=RunLimits(budget_usd=0.99 * slow))
     tight = replace(answer, run=replace(answer.run, request=request))
-    put_page(plan_page(tight, 3), Format.TABLE)
+    put_page(plan_page(tight, 3))
     expected = f"costs {slow:,.0f} USD, more than --budget-usd {0.99 * slow:,.0f}"
     assert f"the slow end of the first interval {expected}" in capsys.readouterr().out
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimators.cluster.distance import EARTH_RADIUS_KM, great_circle_km
 from estimators.cluster.relations import (
     MEMORY,
 )
+from estimators.cluster.runs import EARTH_RADIUS_KM, great_circle_km
 from estimators.contract import Catalog
 from estimators.transformer import activations, parameters
 from tests.estimators.cluster_cases import ALL_MENDS, few, run

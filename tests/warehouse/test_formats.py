@@ -251,7 +251,8 @@ def test_every_type_of_duckdb_can_be_written(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_shows_values_short(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert shown([value]) == [text]
+    assert shown([None, value, Figure("7")]) == ["NULL", text, "7"]
 
 
 def test_a_figure_is_aligned_as_a_number() -> None:

@@ -12,7 +12,7 @@ import typer
 from estimators import registry
 from warehouse.cli.common import fetched, put_for_people, put_page, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace, refuse_given
-from warehouse.cli.output import Output, refuse_choice
+from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
 from warehouse.options import DEFAULT_FIT, Accelerator, EstimatorName
 from warehouse.show.formats import count
@@ -44,9 +44,24 @@ _ROWS = (
     *("untuned_relative_error", "fitted_relative_error", "left_out_relative_error"),
 )
 
-
 _OWN_HEADINGS = {"published_row": "measured row", "published_step_seconds": "measured step s"}
 """Headings for a user's own runs, which are not published."""
+
+_TABLES = (
+    *(*_CONSTANTS.values(), "estimate", "num_rows", "mean_absolute_relative_error"),
+    *("max_absolute_relative_error", "bias", *_ROWS, *_OWN_HEADINGS.values()),
+    *("reference", "num_refused", "takes_fitted", "untuned_mean_absolute_relative_error"),
+    *("fitted_mean_absolute_relative_error", "untuned_max_absolute_relative_error"),
+    *("fitted_max_absolute_relative_error", "untuned_bias", "fitted_bias"),
+    *("kernels", "times_as_long", "half_from", "half_to", "rows_left_out", "why"),
+)
+"""Columns of all tables that people read, of fits to steps and to timings."""
+
+_PROFILES = (
+    *("profile", "reference", "row_filters", "num_rows", "step_constant", "default_constant_value"),
+    *("fitted_constant_value", "is_at_bound", "left_out_mean_absolute_relative_error"),
+)
+"""Columns of the list of profiles."""
 
 DEFAULT_FITTED = ",".join(DEFAULT_FIT)
 
@@ -138,11 +153,12 @@ def calibrate(
     have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,
     num_gpus and message_bytes, both with seconds.
     """
+    from warehouse.database.tables import CALIBRATION_TABLES
     from warehouse.errors import require_capability
 
     if name is None:
         refuse_given({"--replace": replace}, "needs --name", "name the profile to replace")
-    refuse_choice(output)
+    output.expect(_TABLES, csv=CALIBRATION_TABLES[0].columns)
     _refuse_mixed(reference, fitting, timed)
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     require_capability(chosen, "constants.names", "has no constants to calibrate")
@@ -153,7 +169,7 @@ def calibrate(
     with working("fitting the constants"):
         found = run() if name is None else _stored(db, name, run, replace=replace)
     with output.opened():
-        put_page(_page(found, name), output.form)
+        put_page(_page(found, name))
     for note in found.notes:
         say(f"note: {note}")
     if name is None:
@@ -258,7 +274,7 @@ def _page_of_kernels(found: KernelCalibration, name: str | None) -> Page:
     if found.left_out:
         lines = [{"rows_left_out": n, "why": reason} for reason, n in found.left_out.items()]
         sections.append(Section("Rows that were not used", *table_of(lines)))
-    return Page(document, *table_of(constants), sections)
+    return Page(document, Section("", *table_of(constants)), sections)
 
 
 def _rounded(value: float) -> float:
@@ -310,7 +326,7 @@ def _page_of_steps(found: Calibration, name: str | None) -> Page:
         ]
         heading = "Published steps that had no part in the fit"
         sections.append(Section(heading, *table_of(named), drop={*drop, "is_own_framework"}))
-    return Page(document, *table_of(constants), sections)
+    return Page(document, Section("", *table_of(constants)), sections)
 
 
 def profiles(output: Output, drop: Drop = None, db: Database = DEFAULT_DATABASE) -> None:
@@ -326,15 +342,12 @@ def profiles(output: Output, drop: Drop = None, db: Database = DEFAULT_DATABASE)
     if drop is not None:
         _drop_profile(db, drop)
         return
-    query = """\
-select profile, reference, row_filters, num_rows, step_constant, default_constant_value,
-    fitted_constant_value, is_at_bound, left_out_mean_absolute_relative_error
-from calibration
-order by profile, step_constant"""
+    output.expect(_PROFILES)
+    query = f"select {', '.join(_PROFILES)} from calibration order by profile, step_constant"
     with open_for_read(db) as connection:
         columns, rows = fetched(connection, query)
     with output.opened():
-        put_for_people(columns, rows, output.form)
+        put_for_people(columns, rows)
     if not rows:
         say("no profile is stored: `warehouse calibrate REFERENCE --name NAME` stores one")
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from warehouse.cli.display import (
     chosen_columns,
     fitted,
-    refuse_missing_columns,
     shown_width,
     terminal,
     terminal_width,
 )
-from warehouse.cli.output import current_output, refuse_choice
+from warehouse.cli.output import current_output, refuse_choice, refuse_missing
 from warehouse.cli.waiting import clear_line
 from warehouse.errors import escaped
 from warehouse.show.formats import Format, write
@@ -47,16 +48,18 @@ def title_line(estimator: str) -> str:
     return f"{estimator}: {summary_of(estimator).title}"
 
 
-def put(columns: Sequence[str], blocks: Blocks, form: Format = Format.TABLE) -> None:
+def put(columns: Sequence[str], blocks: Blocks) -> None:
     """Print a result to stdout in base units."""
-    refuse_missing_columns([(columns, columns)])
-    _put(columns, blocks, form)
+    _refuse_missing([Section("", columns, is_text=True)])
+    if chosen := chosen_columns(columns, columns):
+        columns = [columns[index] for index in chosen]
+        blocks = ([[row[index] for index in chosen] for row in block] for block in blocks)
+    _write(columns, blocks, terminal(columns))
 
 
 def put_for_people(
     columns: Sequence[str],
     rows: Sequence[Row],
-    form: Format = Format.TABLE,
     drop: Collection[str] = (),
     headings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
@@ -65,37 +68,35 @@ def put_for_people(
     A table leaves out columns of `drop`. `headings` replaces usual ones, by column.
     """
     section = Section("", columns, rows, drop, headings)
-    refuse_missing_columns([(columns, _headings(section))])
-    _put_section(section, form)
+    _refuse_missing([section])
+    _put_table(section)
 
 
-def _put(columns: Sequence[str], blocks: Blocks, form: Format) -> None:
-    if chosen := chosen_columns(columns, columns):
-        columns = [columns[index] for index in chosen]
-        blocks = ([[row[index] for index in chosen] for row in block] for block in blocks)
-    _write(columns, blocks, form, terminal(columns))
-
-
-def _put_section(section: Section, form: Format) -> None:
+def _put_table(section: Section) -> None:
     """Print the table of a section: for people with the units and headings that they read."""
-    columns, rows = section.columns, section.rows
-    if section.is_text:
-        _put(columns, [rows], form)
-        return
     from warehouse.show.units import for_people, informative_columns
 
-    is_for_people = form in (Format.TABLE, Format.MARKDOWN)
+    columns, rows = section.columns, section.rows
+    is_written_out = section.is_text or not current_output().is_for_people
     indices = chosen_columns(columns, _headings(section))
-    if is_for_people and not indices:
+    if not indices and not is_written_out:
         indices = informative_columns(columns, rows, section.drop)
-    if indices or is_for_people:
+    if indices or not is_written_out:
         columns = [columns[index] for index in indices]
         rows = [[row[index] for index in indices] for row in rows]
-    if is_for_people:
-        headings, table = for_people(columns, rows, section.headings)
-        _write(headings, [table], form, terminal(columns, headings, rows))
+    if is_written_out:
+        _write(columns, [rows], terminal(columns))
     else:
-        _write(columns, [rows], form)
+        headings, table = for_people(columns, rows, section.headings)
+        _write(headings, [table], terminal(columns, headings, rows))
+
+
+def _refuse_missing(sections: Sequence[Section]) -> None:
+    """Refuse a chosen column that no table has."""
+    if chosen := current_output().chosen:
+        columns = [name for section in sections for name in section.columns]
+        headings = (text for section in sections for text in _headings(section))
+        refuse_missing(chosen, columns, headings)
 
 
 def _headings(section: Section) -> Sequence[str]:
@@ -107,57 +108,61 @@ def _headings(section: Section) -> Sequence[str]:
     return for_people(section.columns, section.rows, section.headings)[0]
 
 
-def _write(
-    columns: Sequence[str], blocks: Blocks, form: Format, shown_on: Terminal | None = None
-) -> None:
+def _write(columns: Sequence[str], blocks: Blocks, shown_on: Terminal | None = None) -> None:
     """Write a result to stdout as the user chose, and remarks to stderr."""
     write(
-        *(sys.stdout, columns, blocks, form, shown_on),
+        *(sys.stdout, columns, blocks, current_output().form, shown_on),
         ids_as_text=current_output().ids_as_text,
         warn=lambda text: say(f"warning: {text}"),
     )
 
 
-def put_page(page: Page, form: Format) -> None:
+def put_page(page: Page) -> None:
     """Print a page: JSON has its document, CSV its rows, and people read its sections."""
-    if form is Format.JSON:
+    output = current_output()
+    if output.is_json:
         put_document(page.document, page.indent)
-    elif form is Format.CSV:
-        put_for_people(page.columns, page.rows, form)
-    else:
-        for remark in page.remarks:
-            say(remark)
-        put_sections(page.sections, form)
-
-
-def put_sections(sections: Sequence[Section], form: Format = Format.TABLE) -> None:
-    """Print sections; CSV, which holds one table, has the first of them."""
-    if form is Format.CSV:
-        if len(sections) > 1:
-            say("CSV has the first table alone; --json has everything")
-        first = sections[0]
-        put_for_people(first.columns, first.rows, form, headings=first.headings)
         return
-    refuse_missing_columns((section.columns, _headings(section)) for section in sections)
-    is_markdown = form is Format.MARKDOWN
+    for remark in page.remarks:
+        say(remark)
+    if output.form is Format.CSV:
+        if page.table.heading:
+            say(f"CSV has {page.table.heading} alone; --json has everything")
+        _refuse_missing([page.table])
+        _put_table(page.table)
+        return
+    _refuse_missing(page.sections)
+    if output.form is Format.MARKDOWN:
+        _put_markdown(page.sections)
+    else:
+        _put_sections(page.sections)
+
+
+def _put_markdown(sections: Sequence[Section]) -> None:
+    with redirect_stdout(StringIO()) as text:
+        _put_sections(sections, is_markdown=True)
+    sys.stdout.write(text.getvalue().rstrip("\n") + "\n")
+
+
+def _put_sections(sections: Sequence[Section], *, is_markdown: bool = False) -> None:
     for section in sections:
         if section.heading:
             sys.stdout.write(f"\n{'## ' if is_markdown else ''}{section.heading}\n\n")
-        _put_lines(section.lines, form)
+        _put_lines(section.lines, is_markdown=is_markdown)
         for entry in section.entries:
             plain = "\n".join(fitted(line, shown_width()) for line in entry.splitlines())
             sys.stdout.write(f"- {' '.join(entry.split())}\n" if is_markdown else f"{plain}\n")
         if section.columns:
-            _put_section(section, form)
+            _put_table(section)
             if is_markdown:
                 sys.stdout.write("\n")
-        _put_lines(section.below, form)
+        _put_lines(section.below, is_markdown=is_markdown)
 
 
-def _put_lines(lines: Sequence[str], form: Format) -> None:
+def _put_lines(lines: Sequence[str], *, is_markdown: bool) -> None:
     """Print lines; in Markdown each is a paragraph, and an empty one is none."""
     for text in lines:
-        if form is Format.MARKDOWN:
+        if is_markdown:
             sys.stdout.write("".join(f"{line}\n\n" for line in text.splitlines()))
         else:
             sys.stdout.write(fitted(text, shown_width()).rstrip("\n") + "\n")

@@ -178,6 +178,13 @@ _TABLES = (
 )
 
 
+def comparison_columns(connection: DuckDBPyConnection) -> list[str]:
+    """Return the columns of all tables, with their short headings."""
+    queries = (f"describe {table.query.format(condition='true')}" for table in _TABLES)
+    columns = [name for query in queries for name, *_ in connection.execute(query).fetchall()]
+    return [*dict.fromkeys(columns), *_HEADINGS.values()]
+
+
 def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> list[Section]:
     """Return the errors by group, per reference table and estimator, then published steps.
 
@@ -187,7 +194,7 @@ def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> li
     condition = "true" if every_row else f"reference <> {literal(MEASUREMENTS)}"
     sections = []
     for table in _TABLES:
-        columns, rows = fetched(connection, table.query.replace("{condition}", condition))
+        columns, rows = fetched(connection, table.query.format(condition=condition))
         if table.split_by is None:
             if rows or table.is_shown_empty:
                 sections.append(Section(table.heading, columns, rows, headings=table.headings))

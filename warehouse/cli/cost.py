@@ -13,7 +13,7 @@ from warehouse.options import Carbon, CostOptions, PowerTerms, Prices, RunFilter
 from warehouse.show.formats import Format, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from warehouse.ask.cost import RunTable
 
@@ -75,9 +75,10 @@ def cost(
     one has no price either. Runs on sequences of different lengths make separate lines. Tables show
     days, GPU-hours and dollars, 60 lines unless --top says otherwise. JSON uses base units.
     """
-    from warehouse.ask.cost import check_years, costs
+    from warehouse.ask.cost import COST_COLUMNS, check_years, costs
     from warehouse.database.connection import open_for_read
 
+    output.expect(COST_COLUMNS)
     check_years(price or (), year, all_years=all_years)
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
@@ -112,9 +113,10 @@ def energy(
     MWh and tons, kWh and kg of short runs; they have 60 lines unless --top says otherwise. JSON
     uses base units.
     """
-    from warehouse.ask.cost import energies
+    from warehouse.ask.cost import ENERGY_COLUMNS, energies
     from warehouse.database.connection import open_for_read
 
+    output.expect(ENERGY_COLUMNS)
     options = CostOptions(**vars(runs), **vars(terms))
     with open_for_read(db) as connection:
         table = energies(connection, options, carbon or (), all_powers=all_powers)
@@ -126,15 +128,23 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
     from warehouse.show.units import in_words
 
     is_table = output.form is Format.TABLE
-    lines = _lines(table)
+    lines: list[Line] = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     values = {name: {line[name] for line in lines} for name in table.columns}
-    _say_notes(table, with_titles=is_table)
+    bounds: dict[str, set[bool]] = {}
+    for line in lines:
+        bounds.setdefault(line["estimator"], set()).add(line["is_lower_bound"])
+    for name in bounds if is_table else ():
+        say(title_line(name))
+    for note in _notes(table, lines, bounds):
+        say(note)
     same = {
         name: next(iter(values[name]))
         for name in table.columns
         if name in _COMMON and len(values[name]) == 1
     }
     drop = {*_needless(lines, values), *same}
+    if any(len(flags) > 1 for flags in bounds.values()):
+        drop.discard("is_lower_bound")
     if is_table:
         words = [f"{n} {in_words(n, value)}" for n, value in same.items() if value is not None]
         if words:
@@ -145,62 +155,39 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
             lines = lines[:shown]
         lines = _without_needless_strategy(lines)
     with output.opened():
-        rows = [tuple(line.values()) for line in lines]
-        put_for_people(table.columns, rows, output.form, drop=drop)
-
-
-def _lines(table: RunTable) -> list[Line]:
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        put_for_people(table.columns, [tuple(line.values()) for line in lines], drop)
 
 
 def _without_needless_strategy(lines: Sequence[Line]) -> list[Line]:
     """Return lines whose layouts do not name the strategy if the estimator has only one."""
-    strategies: dict[str, set[str]] = {}
-    for line in lines:
-        first = str(line["best_layout"] or "").partition(" ")[0]
-        strategies.setdefault(line["estimator"], set()).add(first)
+    others = {
+        line["estimator"]
+        for line in lines
+        if str(line["best_layout"] or "").partition(" ")[0] != DEFAULT_STRATEGY
+    }
     return [
-        {**line, "best_layout": line["best_layout"].removeprefix(f"{DEFAULT_STRATEGY} ")}
-        if strategies[line["estimator"]] <= {DEFAULT_STRATEGY}
-        else line
+        line
+        if line["estimator"] in others
+        else {**line, "best_layout": line["best_layout"].removeprefix(f"{DEFAULT_STRATEGY} ")}
         for line in lines
     ]
 
 
-def _say_notes(table: RunTable, *, with_titles: bool) -> None:
-    """Print the estimators of the figures, lower bounds, and runs that are left out."""
+def _notes(
+    table: RunTable, lines: Sequence[Line], bounds: Mapping[str, set[bool]]
+) -> Iterator[str]:
+    """Yield lower bounds, vendors and purchases that differ, grids, and runs that are left out."""
     from warehouse.ask.cost import WITHOUT_TOKENS
-    from warehouse.ask.terms import grids_in_words
+    from warehouse.ask.terms import grids_in_words, price_vendors
 
-    bounds = _bounds(_lines(table))
-    for name in bounds if with_titles else ():
-        say(title_line(name))
     for name, flags in bounds.items():
         if True in flags:
             which = "some" if False in flags else "all"
-            say(f"lower bounds: {which} hours, dollars and energies of {name}")
-    differing = (*_vendors_that_differ(table), *_purchases_that_differ(table))
-    for line in (*differing, *grids_in_words(table.grids)):
-        say(line)
-    for reason, number in table.left_out.items():
-        hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""
-        say(f"left out, {reason}: {count(number, 'run')}{hint}")
-
-
-def _vendors_that_differ(table: RunTable) -> Iterable[str]:
-    """Yield the vendors behind each basis of an accelerator, where they differ."""
-    from warehouse.ask.terms import price_vendors
-
-    if "quote_vendors" not in table.columns:
-        return
-    lines = _lines(table)
-    for name in dict.fromkeys(line["priced_as"] for line in lines):
-        if words := price_vendors(line for line in lines if line["priced_as"] == name):
-            yield f"{name}: {words}"
-
-
-def _purchases_that_differ(table: RunTable) -> Iterable[str]:
-    """Yield what the purchase prices include (server, board or GPU), where that differs."""
+            yield f"lower bounds: {which} hours, dollars and energies of {name}"
+    if "quote_vendors" in table.columns:
+        for name in dict.fromkeys(line["priced_as"] for line in lines):
+            if words := price_vendors(line for line in lines if line["priced_as"] == name):
+                yield f"{name}: {words}"
     bought: dict[str, list[str]] = {}
     for name, part in table.purchases.items():
         bought.setdefault(part, []).append(name)
@@ -210,20 +197,15 @@ def _purchases_that_differ(table: RunTable) -> Iterable[str]:
             f"owned: prices {'; '.join(kinds)}. The rest of a server is an estimate there, so do "
             "not compare them closely"
         )
+    yield from grids_in_words(table.grids)
+    for reason, number in table.left_out.items():
+        hint = "; give --tokens" if reason == WITHOUT_TOKENS else ""
+        yield f"left out, {reason}: {count(number, 'run')}{hint}"
 
 
-def _bounds(lines: Sequence[Line]) -> dict[str, set[bool]]:
-    """Return for each estimator whether its figures are lower bounds, or some of them."""
-    bounds: dict[str, set[bool]] = {}
-    for line in lines:
-        bounds.setdefault(line["estimator"], set()).add(line["is_lower_bound"])
-    return bounds
-
-
-def _needless(lines: Sequence[Line], values: Mapping[str, set[Any]]) -> Iterable[str]:
+def _needless(lines: Sequence[Line], values: Mapping[str, set[Any]]) -> Iterator[str]:
     """Yield the columns that a table does not need."""
-    is_mixed = any(len(flags) > 1 for flags in _bounds(lines).values())
-    yield from _NOT_SHOWN - ({"is_lower_bound"} if is_mixed else set())
+    yield from _NOT_SHOWN
     yield from (n for n in ("system_changes", "assumptions") if values[n] == {None})
     shapes = {(line["model"], line["model_shape"]) for line in lines}
     if len(shapes) == len(values["model"]):

@@ -8,11 +8,10 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from warehouse.cli.output import current_output
-from warehouse.errors import UsageError
+from warehouse.cli.output import current_output, spellings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import TextIO
 
     from warehouse.show.tables import Terminal
@@ -57,25 +56,9 @@ def chosen_columns(columns: Sequence[str], headings: Sequence[str]) -> list[int]
     return list(dict.fromkeys(index for of_name in indices for index in of_name))
 
 
-def refuse_missing_columns(tables: Iterable[tuple[Sequence[str], Sequence[str]]]) -> None:
-    """Refuse a chosen column that no table has. A table is its columns and their headings."""
-    if not (chosen := current_output().chosen):
-        return
-    tables = list(tables)
-    missing = [name for name in chosen if not any(_indices(name, *table) for table in tables)]
-    if missing:
-        known = dict.fromkeys(column for columns, _ in tables for column in columns)
-        raise UsageError(
-            f"`--columns` {', '.join(missing)}: the result has no such column",
-            f"use {', '.join(known)}",
-        )
-
-
 def _indices(name: str, columns: Sequence[str], headings: Sequence[str]) -> list[int]:
     """Return the indices of the columns of this name or heading, in any case."""
-    from warehouse.show.units import column_headed
-
-    wanted = {name.casefold(), (column_headed(name) or name).casefold()}
+    wanted = spellings_of(name)
     names = enumerate(zip(columns, headings, strict=True))
     return [index for index, pair in names if wanted & {text.casefold() for text in pair}]
 
@@ -129,18 +112,18 @@ def terminal(
     in base units.
     """
     from warehouse.show.tables import Terminal
+    from warehouse.show.values import by_column, kinds_of
 
     width = terminal_width()
     if width is None or current_output().wide:
         return None
     has_styles = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    shown = dict(zip(columns, columns if headings is None else headings, strict=False))
-    first = [] if headings is None else [shown[name] for name in HEADLINES if name in shown]
+    shown = dict(zip(columns, headings or columns, strict=True))
+    first = [shown[name] for name in HEADLINES if name in shown] if headings else []
+    values = by_column(rows, len(columns))
     figures = [
         heading
-        for at, (name, heading) in enumerate(zip(columns, headings or columns, strict=True))
-        if name in _RANKS
-        or name.endswith(_FIGURES)
-        or any(isinstance(row[at], float) for row in rows)
+        for name, heading, column in zip(columns, headings or columns, values, strict=True)
+        if name in _RANKS or name.endswith(_FIGURES) or float in kinds_of(column)
     ]
     return Terminal(width, has_styles, first, figures, [shown[n] for n in _NAMES if n in shown])

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put_page, say
+from warehouse.cli.common import put_page
 from warehouse.cli.options import DEFAULT_DATABASE, Best, Mending, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.options import CatalogFile, EstimatorName, Profile
-from warehouse.show.formats import Format
 from warehouse.show.page import Page, Section
 from warehouse.show.values import json_value
 
@@ -21,6 +20,11 @@ if TYPE_CHECKING:
     from warehouse.ask.explain import Explanation
 
 DEFAULT_ESTIMATOR = registry.default("explain")
+
+_PARTS = ("part", "seconds", "%", "formula")
+_CONSTANTS = ("constant", "value", "range", "elasticity", "step over the range", "source")
+_ROWS = ("part", "seconds", "step_fraction", "formula", "source")
+"""Columns of the parts in CSV."""
 
 SHOWN = 12
 """Constants in the table without --all."""
@@ -52,6 +56,7 @@ def explain(
     """
     from warehouse.ask.explain import explain_pairs
 
+    output.expect((*_PARTS, *_CONSTANTS), csv=_ROWS)
     found = explain_pairs(
         *(db, pairs),
         best=best,
@@ -61,16 +66,13 @@ def explain(
         profile=profile,
         catalog=catalog,
     )
-    if output.form is Format.CSV:
-        say("CSV has the parts of the step alone; --json has everything")
     remarks = _headline(found)
     if not best:
         remarks += _default_batch(found, pairs)
-    columns = ("part", "seconds", "step_fraction", "formula", "source")
-    rows = [(part.name, part.seconds, part.share, *part.formula) for part in found.parts]
+    table = Section("the parts of the step", _ROWS, _rows(found))
     sections = [_parts(found), _constants(found, every=every)]
     with output.opened():
-        put_page(Page(_document(found), columns, rows, sections, remarks, indent=2), output.form)
+        put_page(Page(_document(found), table, sections, remarks, indent=2))
 
 
 def _headline(found: Explanation) -> list[str]:
@@ -133,7 +135,11 @@ def _parts(found: Explanation) -> Section:
         if part.seconds
     ]
     rows.append(("step", f"{found.step_seconds:.4g}", "100.0", "sum of the parts"))
-    return Section(columns=("part", "seconds", "%", "formula"), rows=rows, is_text=True, below=[""])
+    return Section(columns=_PARTS, rows=rows, is_text=True, below=[""])
+
+
+def _rows(found: Explanation) -> list[tuple[Any, ...]]:
+    return [(part.name, part.seconds, part.share, *part.formula) for part in found.parts]
 
 
 def _constants(found: Explanation, *, every: bool) -> Section:
@@ -150,8 +156,7 @@ def _constants(found: Explanation, *, every: bool) -> Section:
         )
         for constant in found.sensitivities[: None if every else SHOWN]
     ]
-    columns = ("constant", "value", "range", "elasticity", "step over the range", "source")
-    return Section(columns=columns, rows=rows, is_text=True)
+    return Section(columns=_CONSTANTS, rows=rows, is_text=True)
 
 
 def _ends(low: float | None, high: float | None) -> str:
@@ -166,15 +171,6 @@ def _document(found: Explanation) -> dict[str, Any]:
         "likely_step_seconds": found.likely,
         "extreme_step_seconds": found.extreme,
         "differing_columns": list(found.differing),
-        "parts": [
-            {
-                "part": part.name,
-                "seconds": part.seconds,
-                "step_fraction": part.share,
-                "formula": part.formula.text,
-                "source": part.formula.source,
-            }
-            for part in found.parts
-        ],
+        "parts": [dict(zip(_ROWS, row, strict=True)) for row in _rows(found)],
         "constants": [vars(constant) for constant in found.sensitivities],
     }

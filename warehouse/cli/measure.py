@@ -68,8 +68,9 @@ def measure(
         return
     if file is None:
         raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
-    from warehouse.measure.compare import measure_runs
+    from warehouse.measure.compare import SHOWN, measure_runs
 
+    output.expect(SHOWN)
     called = file.stem if name is None else name
     comparison = measure_runs(
         *(db, file, called),
@@ -114,7 +115,7 @@ def _put(columns: Sequence[str], rows: Sequence[Row], output: Output) -> None:
             drop.add("compared_memory_bytes")  # with no measured memory
         _say_errors(records)
         _say_too_large(records)
-    put_for_people(columns, rows, output.form, drop=drop)
+    put_for_people(columns, rows, drop=drop)
 
 
 def _say_errors(records: Sequence[Record]) -> None:

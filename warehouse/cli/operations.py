@@ -30,11 +30,10 @@ from warehouse.options import (
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from estimators.contract import Columns, Mends, Scalar
     from estimators.estimator import Estimator
-    from warehouse.show.values import Row
 
 
 DEFAULT_ESTIMATOR = registry.default("operations")
@@ -167,6 +166,7 @@ def operations(
     layer and one microbatch, forward and backward: the columns of view operation_breakdown. Nothing
     is stored without --into-db.
     """
+    from estimators.columns import COLUMNS
     from warehouse.ask.operations import (
         break_down,
         breakdown,
@@ -177,8 +177,10 @@ def operations(
     )
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
+    from warehouse.database.meanings import OTHER_COLUMNS
     from warehouse.studies.definitions import every_definition
 
+    output.expect((*COLUMNS, *OTHER_COLUMNS))
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)
     mends = mending.mends(chosen)
@@ -194,13 +196,21 @@ def operations(
         pairs = [*(f"{name}={value}" for name, value in values.items()), *source.given]
         configurations = given_configuration(chosen, pairs, known, mends)
     cells = break_down(chosen, configurations, mends, known)
+    columns, rows = breakdown(chosen, cells)
+    records = [dict(zip(columns, row, strict=True)) for row in rows]
+    differing = _differing(records)
+    if output.is_for_people:
+        columns = (*differing, *(name for name in _SHOWN if _is_used(name, records)))
+        rows = [[record[name] for name in columns] for record in records]
+    output.expect(columns)
     if into_db:
         with writing(db) as connection:
             study, new = store_breakdown(connection, chosen, cells, mends, defined)
         say(f'{db}: {count(len(cells), "cell")} in study "{study}", {new:,} of them new')
-    columns, rows = breakdown(chosen, cells)
+    for line in _summary(records, differing):
+        say(line)
     with output.opened():
-        _put(columns, rows, output)
+        put_for_people(columns, rows)
 
 
 def _refuse_mixtures(values: dict[str, Scalar], source: SourceOptions) -> None:
@@ -236,17 +246,6 @@ def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends)
     return configurations
 
 
-def _put(columns: Sequence[str], rows: Sequence[Row], output: Output) -> None:
-    """Print the operations of each configuration."""
-    records = [dict(zip(columns, row, strict=True)) for row in rows]
-    differing = _differing(records)
-    _say_summary(records, differing)
-    if output.is_for_people:
-        columns = (*differing, *(name for name in _SHOWN if _is_used(name, records)))
-        rows = [[record[name] for name in columns] for record in records]
-    put_for_people(columns, rows, output.form)
-
-
 def _differing(rows: list[dict[str, Any]]) -> list[str]:
     """Return the columns of problem and layout that differ between the configurations."""
     names = [name for name in (*_FILTERS, *_LAYOUT) if len({row[name] for row in rows}) > 1]
@@ -264,8 +263,8 @@ def _is_used(name: str, rows: list[dict[str, Any]]) -> bool:
     return any(row[f"comm_group_size{ending}"] > 1 for row in rows)
 
 
-def _say_summary(rows: list[dict[str, Any]], differing: list[str]) -> None:
-    """Print what all configurations share, then the step and the longest operation of each."""
+def _summary(rows: list[dict[str, Any]], differing: list[str]) -> Iterator[str]:
+    """Yield what all configurations share, then the step and the longest operation of each."""
     from estimators.columns import COLUMNS
 
     first = rows[0]
@@ -276,11 +275,11 @@ def _say_summary(rows: list[dict[str, Any]], differing: list[str]) -> None:
         and first[name] is not None
         and (COLUMNS[name].kind == "str" or first[name] != COLUMNS[name].neutral)
     ]
-    say(", ".join(f"{name} {first[name]}" for name in common))
+    yield ", ".join(f"{name} {first[name]}" for name in common)
     for row in rows:
         if row["operation_rank"] == 1:
             which = "".join(f"{name} {row[name]}, " for name in differing)
-            say(
+            yield (
                 f"{which}step {row['step_seconds']:.4g} s, "
                 f"bubble {100 * row['bubble_fraction']:z.1f} %; "
                 f"most of it: {row['operation']} {100 * row['step_fraction']:.1f} %, "

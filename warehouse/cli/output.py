@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +16,7 @@ from warehouse.options import text_option
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 ENDINGS = {
     ".txt": Format.TABLE,
@@ -75,9 +74,6 @@ class Output:
     columns: Columns = None
     ids_as_text: IdsAsText = False
 
-    has_known_columns: ClassVar[bool] = True
-    """Whether the package names all columns of the answer."""
-
     def __post_init__(self) -> None:
         if self.as_json and self.named not in (None, Format.JSON):
             raise UsageError(f"`--json` contradicts `--format` {self.named}", "give one of them")
@@ -92,8 +88,6 @@ class Output:
             )
         if self.columns is not None and not self.chosen:
             raise UsageError('`--columns` "" names no column', "leave --columns out to show all")
-        if self.chosen and self.has_known_columns:
-            refuse_unknown_columns(self.chosen)
 
     @property
     def form(self) -> Format:
@@ -126,36 +120,37 @@ class Output:
         """Whether the result is a text that people read: a table or Markdown."""
         return self.form in (Format.TABLE, Format.MARKDOWN)
 
+    def expect(self, tables: Sequence[str], csv: Sequence[str] | None = None) -> None:
+        """Refuse chosen columns that no table of the answer can have, before any work.
+
+        `tables` has the columns of all tables that people read. An answer whose JSON is a document
+        has one table in CSV, with the columns `csv`.
+        """
+        if csv is not None:
+            refuse_choice(self)
+        if self.chosen:
+            from warehouse.show.units import names_of_column
+
+            columns = tables if csv is None or self.is_for_people else csv
+            headings = (text for name in columns for text in names_of_column(name))
+            refuse_missing(self.chosen, columns, headings)
+
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Have the block write as the user chose, to stdout or to `--out`, whole or not at all."""
         token = _CURRENT.set(self)
         try:
-            with self._redirected():
+            with ExitStack() as files:
+                if self.out is not None:
+                    from warehouse.files import written_whole
+
+                    sys.stdout.flush()
+                    partial = files.enter_context(written_whole(self.out))
+                    file = files.enter_context(partial.open("w", encoding="utf-8", newline=""))
+                    files.enter_context(redirect_stdout(file))
                 yield
         finally:
             _CURRENT.reset(token)
-
-    @contextmanager
-    def _redirected(self) -> Iterator[None]:
-        if self.out is None:
-            yield
-            return
-        from warehouse.files import written_whole
-
-        sys.stdout.flush()
-        with (
-            written_whole(self.out) as partial,
-            partial.open("w", encoding="utf-8", newline="") as file,
-            redirect_stdout(file),
-        ):
-            yield
-
-
-class OutputOfAnyColumns(Output):
-    """The output of a command whose columns the user or the source of an estimator names."""
-
-    has_known_columns = False
 
 
 _CURRENT: ContextVar[Output] = ContextVar("output")
@@ -175,37 +170,27 @@ def refuse_choice(output: Output) -> None:
         )
 
 
-_ANSWER_COLUMNS = (
-    *("stage", "action", "option", "layout", "figures", "planned_gpu_hours", "more_time_fraction"),
-    *("more s", "other kind s", "s", "%", "kind", "setting", "value", "origin", "of the study"),
-    *("default", "estimate", "fitted", "takes_fitted", "at_bound"),
-    *("highest_without_one_row", "lowest_without_one_row", "untuned", "left_out", "rows_left_out"),
-    *("measured row", "measured step s", "kernels", "half_from", "half_to", "times_as_long", "why"),
-    *("measured", "mean", "median", "bias", "worst", "inside", "missed", "width", "clusters"),
-    *("by chance", "score", "places", "memory", "seq", "zero"),
-    *("% of the best step", "best s", "best_seconds", "difference_seconds", "seconds", "step s"),
-    *("memory GB", "broken", "rule", "hint", "values", "change", "from", "to"),
-    *("formula", "range", "step over the range", "plot", "summary", "filled_by"),
-    *("name", "column", "role", "layer", "what", "grain", "key", "type", "unit", "meaning"),
-    *("rows", "total_rows", "cells", "total_cells", "rows_per_second", "sweep_seconds"),
-    *("missing_cells", "missing_rows", "stored_bytes", "is_sampled", "share", "folder"),
-)
-"""Columns that only answers of commands have; the data dictionary has the others."""
+_MANY = 200
+"""Columns that a hint does not list: those of the data dictionary."""
 
 
-def refuse_unknown_columns(names: Sequence[str]) -> None:
-    """Refuse a name that is no column and no heading of any answer, before anything is done."""
-    from estimators.columns import COLUMNS
-    from estimators.names import did_you_mean, nearest_columns
-    from warehouse.database.meanings import OTHER_COLUMNS
-    from warehouse.show.units import names_of_column
+def refuse_missing(names: Sequence[str], columns: Sequence[str], headings: Iterable[str]) -> None:
+    """Refuse a chosen name that is neither a column nor a heading."""
+    known = {text.casefold() for text in (*columns, *headings)}
+    missing = [name for name in names if not spellings_of(name) & known]
+    if missing:
+        from estimators.names import did_you_mean, nearest_columns
 
-    columns = (*COLUMNS, *OTHER_COLUMNS, *_ANSWER_COLUMNS)
-    known = {name.casefold() for column in columns for name in names_of_column(column)}
-    for name in names:
-        if not {name.casefold(), re.sub("^(best|slow)[_ ]", "", name.casefold())} & known:
-            near = did_you_mean(nearest_columns(name, COLUMNS))
-            raise UsageError(
-                f"`--columns` {name}: no result has such a column",
-                near or "leave --columns out to see all",
-            )
+        near = did_you_mean(nearest_columns(missing[0], dict.fromkeys(columns)))
+        listed = f"use {', '.join(dict.fromkeys(columns))}"
+        raise UsageError(
+            f"`--columns` {', '.join(missing)}: the result has no such column",
+            near or (listed if len(columns) < _MANY else "leave --columns out to see all"),
+        )
+
+
+def spellings_of(name: str) -> set[str]:
+    """Return the spellings of a chosen column: as given, and its name if that is a heading."""
+    from warehouse.show.units import column_headed
+
+    return {name.casefold(), (column_headed(name) or name).casefold()}

@@ -13,7 +13,7 @@ import typer
 
 from warehouse.cli.common import put, put_page, say, title_line
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
-from warehouse.cli.output import Output, refuse_choice
+from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
 from warehouse.errors import UsageError
 from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from warehouse.plan.search import Sweep
 
 DEFAULT_TOP = 3
+
+_STEPS = ("stage", "action")
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,14 @@ def plan(
 
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
     """Read the question, and print the steps of the plan or its answer."""
-    from warehouse.plan.page import plan_page
+    from warehouse.plan.page import LAYOUTS, TABLES, plan_page
     from warehouse.plan.question_words import question_lines
     from warehouse.plan.run import answer_plan, first_sweep, steps_in_words
 
-    if not shown.dry_run:
-        refuse_choice(output)
+    if shown.dry_run:
+        output.expect(_STEPS)
+    else:
+        output.expect(TABLES, csv=LAYOUTS)
 
     def say_question(run: TrainingRun) -> None:
         say(title_line(run.request.estimator))
@@ -99,7 +103,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         return
     answer = answer_plan(run, sweep, db, top, partial(_store, is_confirmed=shown.yes))
     with output.opened():
-        put_page(plan_page(answer, top), output.form)
+        put_page(plan_page(answer, top))
         if shown.show_sql and output.is_for_people:
             begin, end = ("```sql\n", "```\n") if output.form is Format.MARKDOWN else ("", "")
             for name, query in answer.queries.items():
@@ -110,7 +114,7 @@ def _put_steps(steps: Sequence[str], form: Format) -> None:
     """Print the steps of a plan: numbered lines on a terminal, rows in other formats."""
     rows = list(enumerate(steps, start=1))
     if form is not Format.TABLE:
-        put(("stage", "action"), [rows], form)
+        put(_STEPS, [rows])
         return
     for number, action in rows:
         sys.stdout.write(f"{number}. {action}\n")

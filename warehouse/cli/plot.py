@@ -153,14 +153,16 @@ def _list(output: Output) -> None:
     """Print every plot: its name, what it shows, and the commands that fill it."""
     from warehouse.plot.registry import PLOTS
 
+    columns = ("plot", "summary", "filled_by")
+    output.expect(columns)
     with output.opened():
         if output.form is not Format.TABLE or output.chosen:
             rows = [(p.name, p.summary, " or ".join(p.filled_by)) for p in PLOTS.values()]
-            put_for_people(("plot", "summary", "filled_by"), rows, output.form)
+            put_for_people(columns, rows)
             return
-        width, columns = max(map(len, PLOTS)), shown_width()
+        width, line = max(map(len, PLOTS)), shown_width()
         for plot in PLOTS.values():
-            lines = wrapped_entry(f"{plot.name:<{width}}  ", plot.summary, plot.filled_by, columns)
+            lines = wrapped_entry(f"{plot.name:<{width}}  ", plot.summary, plot.filled_by, line)
             sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -10,7 +10,7 @@ import typer
 from warehouse.cli.common import put
 from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
-from warehouse.cli.output import OutputOfAnyColumns
+from warehouse.cli.output import Output
 from warehouse.options import number_option
 
 
@@ -19,7 +19,7 @@ def sql(
     query: Annotated[
         str, typer.Argument(metavar="QUERY", help="One SELECT; - reads it from stdin.")
     ],
-    output: OutputOfAnyColumns,
+    output: Output,
     timeout: Annotated[
         float,
         number_option(
@@ -49,7 +49,7 @@ def sql(
         select(db, text, limits, bound_process=True, counts_printing=to_terminal) as result,
         output.opened(),
     ):
-        put(result.columns, result.blocks, output.form)
+        put(result.columns, result.blocks)
 
 
 def query_text(query: str) -> str:

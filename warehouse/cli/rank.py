@@ -52,9 +52,11 @@ def rank(
     Tables use GB and percent, and omit columns with the same value in all rows. JSON and CSV use
     base units and have every column.
     """
+    from estimators.columns import COLUMNS
     from warehouse.ask.rank import ranking
     from warehouse.database.connection import open_for_read
 
+    output.expect((*COLUMNS, "rank"))  # problems may differ in any column
     with open_for_read(db) as connection:
         filters, layouts = ranking(
             connection,
@@ -72,7 +74,7 @@ def rank(
     if None not in sizes:
         drop.add("num_microbatches")  # follows from the size
     with output.opened():
-        put_for_people(layouts.columns, layouts.rows, output.form, drop, HEADINGS)
+        put_for_people(layouts.columns, layouts.rows, drop, HEADINGS)
 
 
 def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
@@ -89,13 +91,13 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
     )
     say(", ".join(words))
     say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
-    if ranking.num_single:
-        say(f"evaluated alone, without a search: {count(ranking.num_single, 'problem')}")
-    if ranking.num_in_part:
-        say(f"searched in part, with some values held: {count(ranking.num_in_part, 'problem')}")
-    if ranking.num_without:
-        say(f"no layout fits in memory: {count(ranking.num_without, 'problem')}")
-    if ranking.num_without_figure:
-        say(f"without {by}: {count(ranking.num_without_figure, 'problem')}")
-    if ranking.num_without_time:
-        say(f"without a step time: {count(ranking.num_without_time, 'problem')}")
+    apart = (
+        ("evaluated alone, without a search", ranking.num_single),
+        ("searched in part, with some values held", ranking.num_in_part),
+        ("no layout fits in memory", ranking.num_without),
+        (f"without {by}", ranking.num_without_figure),
+        ("without a step time", ranking.num_without_time),
+    )
+    for reason, number in apart:
+        if number:
+            say(f"{reason}: {count(number, 'problem')}")

@@ -36,6 +36,11 @@ _LEAST = 40
 _SIGNATURE = 40
 """Characters of a macro's call that a list shows."""
 
+_THINGS = ("name", "kind", "role", "layer", "what", "grain", "key", "rows")
+_COLUMNS = ("name", "type", "unit", "meaning", "source")
+_USES = ("name", "role", "layer", "type")
+"""Columns of the tables: the list, the columns of one entry, the places of a column."""
+
 
 def schema(
     context: typer.Context,
@@ -62,6 +67,8 @@ def schema(
     """
     from warehouse.database.describe import Description
 
+    columns = (*_THINGS, *_COLUMNS, *_USES)
+    output.expect(columns, csv=columns)
     source = context.get_parameter_source("db")
     is_default = source is not None and source.name.startswith("DEFAULT")
     with (
@@ -81,7 +88,7 @@ def schema(
         elif output.is_json:
             put_document({"database": str(db) if is_stored else None, **answer})
         else:
-            put(list(records[0]), [[list(record.values()) for record in records]], output.form)
+            put(list(records[0]), [[list(record.values()) for record in records]])
 
 
 def _listed(described: Description, name: str | None) -> list[Thing] | None:
@@ -276,16 +283,11 @@ def _lines(
 
 
 def _record(thing: Thing, rows: Mapping[str, int]) -> Record:
-    return {
-        "name": thing.name,
-        "kind": thing.kind,
-        "role": thing.role,
-        "layer": thing.layer,
-        "what": thing.what,
-        "grain": thing.grain or None,
-        "key": ", ".join(thing.key) or None,
-        "rows": rows.get(thing.name),
-    }
+    key = ", ".join(thing.key)
+    figures = (thing.what, thing.grain or None, key or None, rows.get(thing.name))
+    return dict(
+        zip(_THINGS, (thing.name, thing.kind, thing.role, thing.layer, *figures), strict=True)
+    )
 
 
 def _thing_record(described: Description, thing: Thing, rows: Mapping[str, int]) -> Record:

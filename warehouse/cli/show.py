@@ -18,7 +18,7 @@ from warehouse.cli.options import (
     chosen_estimator,
     refuse_given,
 )
-from warehouse.cli.output import Output, OutputOfAnyColumns
+from warehouse.cli.output import Output
 from warehouse.errors import UsageError
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
@@ -41,7 +41,7 @@ _PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
 
 def show(
     mending: Mending,
-    output: OutputOfAnyColumns,
+    output: Output,
     pairs: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The configuration; the rest are defaults."),
@@ -126,7 +126,7 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
         document = {
             "estimator": shown.estimator.name,
             "relation": shown.relation.name,
-            "mends": [mend for mend in shown.estimator.mends if mend in shown.mends],
+            "mends": _mends(shown),
             "given": sorted(shown.given),
             "inputs": json_value(inputs),
             "results": json_value(dict(shown.results)),
@@ -136,22 +136,18 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
     sources = {name: "given" if name in shown.given else "default" for name in inputs}
     rows: list[Row] = [(name, value, sources[name]) for name, value in inputs.items()]
     rows += [(name, value, "result") for name, value in shown.results.items()]
-    put(("column", "value", "source"), [rows], form)
+    put(("column", "value", "source"), [rows])
 
 
 def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]:
     """Return the lines of the report; results that differ from the published formulas have both."""
-    lines = []
     source = shown.estimator.source.reports.get(shown.relation.name)
-    if source is not None:
-        lines += [*source(shown.values), ""]
-    lines += [f"{shown.estimator.name}: {shown.estimator.title}"]
+    lines = [] if source is None else [*source(shown.values), ""]
+    lines.append(f"{shown.estimator.name}: {shown.estimator.title}")
     if shown.estimator.mends:
-        mends = [mend for mend in shown.estimator.mends if mend in shown.mends]
-        lines += [f"mends: {', '.join(mends) or 'none, as published'}"]
-    given = shown.given
-    lines += _section("Problem", shown.problem, given)
-    lines += _section("Layout", shown.layout, given)
+        lines.append(f"mends: {', '.join(_mends(shown)) or 'none, as published'}")
+    lines += _section("Problem", shown.problem, shown.given)
+    lines += _section("Layout", shown.layout, shown.given)
     lines += ["", "Results"]
     width = max(len(name) for name in shown.results)
     for name, value in shown.results.items():
@@ -163,6 +159,10 @@ def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]
     return lines
 
 
+def _mends(shown: Evaluation) -> list[str]:
+    return [mend for mend in shown.estimator.mends if mend in shown.mends]
+
+
 def _section(title: str, values: Mapping[str, Scalar], given: frozenset[str]) -> list[str]:
     present = {name: value for name, value in values.items() if value is not None}
     if not present:
@@ -172,11 +172,8 @@ def _section(title: str, values: Mapping[str, Scalar], given: frozenset[str]) ->
     rows = [
         f"  {name:{width}}  {in_words(name, value)}{marks[name]}" for name, value in present.items()
     ]
-    return [
-        "",
-        f"{title} (* not given: a default, or looked up)" if any(marks.values()) else title,
-        *rows,
-    ]
+    note = " (* not given: a default, or looked up)" if any(marks.values()) else ""
+    return ["", title + note, *rows]
 
 
 def _share(name: str, results: Mapping[str, Any]) -> str:
@@ -231,4 +228,4 @@ def _put_table(
     if note and not mends:
         say(note)
     with output.opened():
-        put(tuple(rows[0]), [[tuple(row.values()) for row in rows]], output.form)
+        put(tuple(rows[0]), [[tuple(row.values()) for row in rows]])

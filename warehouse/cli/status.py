@@ -6,43 +6,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warehouse.cli.common import (
-    fetched,
-    put,
-    put_document,
-    put_for_people,
-    put_sections,
-    records,
-    say,
-)
+from warehouse.cli.common import fetched, put_page, records
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.show.formats import count
-from warehouse.show.page import Section
+from warehouse.show.page import Page, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from warehouse.show.values import Row
 
 _SUPERSEDED = "superseded_rows"
 """Rows that a newer version of their estimator replaced: views do not show them."""
+
+_STUDIES = (
+    *("study", "study_file", "estimator", "created_at", "num_cells", "num_cells_done"),
+    *("num_rows", "num_rows_done", "evaluated_at", _SUPERSEDED),
+)
+_RELATIONS = ("relation", "estimator", "estimator_version", "variant", "cells", "rows", _SUPERSEDED)
+_STUDY = ("of the study", "value")
+_PROGRESS = ("study", "rows", "total_rows", "cells", "total_cells", "rows_per_second")
+"""Columns of the tables: the studies, the rows by table, one study, and a running sweep."""
 
 _TIMES = ("created_at", "evaluated_at")
 _SHOWN = 8
 """Values of a column of a study that are shown."""
 
-_STUDIES = "from study_progress order by study"
-
-_RELATIONS = f"""\
+_COUNT_ROWS = f"""\
 select relation, estimator, estimator_version, variant,
     count(*) as cells, sum(num_rows)::bigint as rows,
     coalesce(sum(num_rows) filter (where is_superseded), 0)::bigint as {_SUPERSEDED}
 from cell
 group by all
 order by all"""
-
 
 _ONE = """\
 select study, estimator, study_file, created_at, max(cell.evaluated_at) as evaluated_at,
@@ -82,16 +78,19 @@ def status(
     from warehouse.sweep.progress import read_progress
 
     if study is not None:
-        _put_study(db, study, output)
-        return
-    progress = read_progress(db)
-    if progress is None:
-        _put_stored(db, output)
+        output.expect(_STUDY, csv=_STUDY)
+        page = _study_page(db, study)
+    elif (progress := read_progress(db)) is not None:
+        output.expect(_PROGRESS, csv=_PROGRESS)
+        page = _progress_page(db, progress)
     else:
-        _put_progress(db, progress, output)
+        output.expect((*_STUDIES, *_RELATIONS), csv=_STUDIES)
+        page = _stored_page(db)
+    with output.opened():
+        put_page(page)
 
 
-def _put_stored(db: Path, output: Output) -> None:
+def _stored_page(db: Path) -> Page:
     from warehouse.database.connection import is_snapshot, open_for_read
     from warehouse.database.facts import folder_of, is_folder, read_facts
     from warehouse.database.paths import leftovers
@@ -100,8 +99,9 @@ def _put_stored(db: Path, output: Output) -> None:
         is_written = is_snapshot(connection, db)
         # without a process: this one reads the file, so no other writes
         left = {} if is_written else leftovers(db.resolve())
-        studies = fetched(connection, _STUDIES)
-        relations = fetched(connection, _RELATIONS)
+        query = f"select {', '.join(_STUDIES)} from study_progress order by study"
+        studies = fetched(connection, query)
+        relations = fetched(connection, _COUNT_ROWS)
     size, folder = db.stat().st_size, folder_of(db)
     num_facts = len(read_facts(folder).live()) if is_folder(folder) else 0
     document = {
@@ -113,33 +113,24 @@ def _put_stored(db: Path, output: Output) -> None:
         "studies": records(studies),
         "relations": records(relations),
     }
-    with output.opened():
-        if output.is_json:
-            put_document(document)
-            return
-        running = "" if is_written else ", no sweep is running"
-        facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
-        say(f"{db}: {size / 1e6:,.1f} MB{running}{facts}")
-        if left:
-            say(
-                f"{db}: a command that was killed left {', '.join(path.name for path in left)}"
-                f" ({sum(left.values()) / 1e6:,.1f} MB); the next command that writes removes it"
-            )
-        sections = [
-            Section("", columns, rows, _unused(columns, rows), lines=lines)
-            for (columns, rows), lines in ((studies, ()), (relations, ("",)))
-        ]
-        put_sections(sections, output.form)
+    running = "" if is_written else ", no sweep is running"
+    facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
+    remarks = [f"{db}: {size / 1e6:,.1f} MB{running}{facts}"]
+    if left:
+        remarks.append(
+            f"{db}: a command that was killed left {', '.join(path.name for path in left)}"
+            f" ({sum(left.values()) / 1e6:,.1f} MB); the next command that writes removes it"
+        )
+    sections = []
+    for (columns, rows), lines in ((studies, ()), (relations, ("",))):
+        # only a database with superseded rows has their column
+        drop = () if any(row[-1] for row in rows) else (_SUPERSEDED,)
+        sections.append(Section("", columns, rows, drop, lines=lines))
+    return Page(document, Section("the first table", *studies), sections, remarks)
 
 
-def _unused(columns: Sequence[str], rows: Sequence[Row]) -> Collection[str]:
-    """Return the column of superseded rows if there are none."""
-    index = columns.index(_SUPERSEDED)
-    return () if any(row[index] for row in rows) else (_SUPERSEDED,)
-
-
-def _put_study(db: Path, name: str, output: Output) -> None:
-    """Print one stored study: a line for each figure, or a JSON object in base units."""
+def _study_page(db: Path, name: str) -> Page:
+    """Return a line for each figure of one stored study; JSON has base units."""
     import json
 
     from warehouse.database.connection import open_for_read, rows_as_dicts
@@ -148,25 +139,22 @@ def _put_study(db: Path, name: str, output: Output) -> None:
     from warehouse.studies.stored import stored_study
 
     with open_for_read(db) as connection:
-        stored = rows_as_dicts(connection, _ONE, [stored_study(connection, name)])
-    study = dict(stored[0])
-    definition = json.loads(study.pop("definition"))
-    with output.opened():
-        if output.is_json:
-            put_document(json_value({**study, "definition": definition}))
-            return
-        times = {column: study.pop(column) for column in _TIMES}
-        figures = {
-            column: ", ".join(map(str, value)) if isinstance(value, list) else in_words("", value)
-            for column, value in study.items()
-        }
-        figures |= {c: f"{time:%Y-%m-%d %H:%M} UTC" for c, time in times.items() if time}
-        rows = [(column.replace("_", " "), words) for column, words in figures.items()]
-        spaces = definition.get("spaces", [])
-        rows += [(column, words) for space in spaces[:1] for column, words in _values_of(space)]
-        if len(spaces) > 1:
-            rows.append(("further spaces", f"{len(spaces) - 1:,}"))
-        put(("of the study", "value"), [rows], output.form)
+        (study,) = rows_as_dicts(connection, _ONE, [stored_study(connection, name)])
+    definition = json.loads(study["definition"])
+    figures = {
+        column: ", ".join(map(str, value)) if isinstance(value, list) else in_words("", value)
+        for column, value in study.items()
+        if column not in ("definition", *_TIMES)
+    }
+    figures |= {c: f"{study[c]:%Y-%m-%d %H:%M} UTC" for c in _TIMES if study[c]}
+    rows = [(column.replace("_", " "), words) for column, words in figures.items()]
+    spaces = definition.get("spaces", [])
+    rows += [(column, words) for space in spaces[:1] for column, words in _values_of(space)]
+    if len(spaces) > 1:
+        rows.append(("further spaces", f"{len(spaces) - 1:,}"))
+    document = json_value({**study, "definition": definition})
+    table = Section("", _STUDY, rows, is_text=True)
+    return Page(document, table, [table])
 
 
 def _values_of(space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
@@ -179,18 +167,15 @@ def _values_of(space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
         yield column, ", ".join(words) + more
 
 
-def _put_progress(db: Path, progress: dict[str, Any], output: Output) -> None:
-    with output.opened():
-        if output.is_json:
-            size = db.stat().st_size if db.exists() else None
-            put_document({"database": str(db), "bytes": size, "running": progress})
-            return
-        say(f"{db}: process {progress['pid']} is sweeping into it; this is its progress file")
-        shown = ("study", "rows", "total_rows", "cells", "total_cells", "rows_per_second")
-        put_for_people(shown, [[progress[name] for name in shown]], output.form)
-    left = progress["total_rows"] - progress["rows"]
+def _progress_page(db: Path, progress: dict[str, Any]) -> Page:
+    size = db.stat().st_size if db.exists() else None
+    document = {"database": str(db), "bytes": size, "running": progress}
+    table = Section("", _PROGRESS, [[progress[name] for name in _PROGRESS]])
+    remarks = [f"{db}: process {progress['pid']} is sweeping into it; this is its progress file"]
     if progress["rows_per_second"] > 0:
         from warehouse.show.units import sweep_time_in_words
 
-        seconds = left / progress["rows_per_second"]
-        say(f"{count(left, 'row')} left, about {sweep_time_in_words(seconds)}")
+        left = progress["total_rows"] - progress["rows"]
+        time = sweep_time_in_words(left / progress["rows_per_second"])
+        remarks.append(f"{count(left, 'row')} left, about {time}")
+    return Page(document, table, [table], remarks)

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from warehouse.sweep.progress import OnProgress
     from warehouse.sweep.runner import SweepReport
 
+_SIZES = (
+    *("study", "shard", "cells", "rows", "missing_cells", "missing_rows"),
+    *("sweep_seconds", "stored_bytes", "is_sampled"),
+)
+"""Columns of `--dry-run`: a study of a lake has shards, one of a database has bytes."""
+
 
 def sweep(
     *,
@@ -71,6 +77,7 @@ def sweep(
     from warehouse.errors import UsageError
     from warehouse.sweep.study import study_under_options
 
+    output.expect(_SIZES)
     sharing.check(force=force, workers=workers)
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
@@ -116,10 +123,7 @@ def run_with_progress(
 ) -> SweepReport:
     """Run a study and show its progress: as a bar on a terminal, as a line now and then elsewhere.
 
-    Parameters
-    ----------
-    cells
-        The cells of the study, where they are known.
+    `cells` are those of the study, where they are known.
     """
     from warehouse.sweep.runner import run_study
 
@@ -161,7 +165,7 @@ def _put(
     said["is_sampled"] = expected.is_sampled
     sizes = {**names, **vars(expected.size), **said}
     with output.opened():
-        put_for_people(tuple(sizes), [list(sizes.values())], output.form, drop=said)
+        put_for_people(tuple(sizes), [list(sizes.values())], drop=said)
 
 
 @contextmanager
@@ -220,9 +224,8 @@ def _log_lines(name: str) -> tuple[OnProgress, OnChecked]:
 
     def on_progress(rows: int, total_rows: int, _cells: int, _total_cells: int) -> None:
         nonlocal first
-        if first is None:  # the speed leaves out rows of an earlier run
-            first = (time.monotonic(), rows)
-        started, first_row = first
+        # the speed leaves out rows of an earlier run
+        started, first_row = first = first or (time.monotonic(), rows)
         if rows > first_row and lines.is_due():
             from warehouse.show.units import sweep_time_in_words
 

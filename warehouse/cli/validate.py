@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import fetched, put_document, put_sections, records, say
-from warehouse.cli.comparison import comparison
+from warehouse.cli.common import fetched, put_document, put_page, records, say
+from warehouse.cli.comparison import comparison, comparison_columns
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
 from warehouse.show.formats import count, write
+from warehouse.show.page import Page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,6 +62,9 @@ def validate(
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:
+        if output.chosen:
+            columns = comparison_columns(connection)
+            output.expect(columns, csv=columns)
         refuse_damaged_facts(db)
         if deep:
             check_deeply(connection, db)
@@ -74,7 +79,9 @@ def validate(
                 }
                 put_document({"failed_checks": failed, **tables})
             else:
-                put_sections(comparison(connection, every_row=measurements), output.form)
+                sections = comparison(connection, every_row=measurements)
+                table = replace(sections[0], heading="the first table")
+                put_page(Page(None, table, sections))
     if failed:
         remedy = ""
         if any(name.startswith(ABOUT_STORED) for name in failed):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put_page, say, title_line
+from warehouse.cli.common import put_page, title_line
 from warehouse.cli.display import shown_width
 from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase
 from warehouse.cli.output import Output
@@ -26,7 +26,7 @@ from warehouse.options import (
     SequenceLength,
     Tokens,
 )
-from warehouse.show.formats import Format, count
+from warehouse.show.formats import count
 from warehouse.show.page import Page, Section
 from warehouse.show.values import Figure, json_value
 
@@ -37,6 +37,14 @@ if TYPE_CHECKING:
 DEFAULT_ESTIMATOR = registry.default("why")
 
 SHOWN_NEIGHBOURS = 5
+
+_MEMORY = ("part", "memory_bytes")
+_PARTS = ("part", "s", "best s", "more s", "% of the best step")
+_CHANGES = ("change", "from", "to", "step s", "%", "memory GB", "layout")
+_RULES = ("rule", "broken", "values", "hint")
+_PART_ROWS = ("part", "seconds", "best_seconds", "difference_seconds")
+_RULE_ROWS = ("rule", "column", "value", "reason")
+"""Columns of the tables that people read, then those of CSV: for an admitted layout, or another."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,8 @@ def why(
     """
     from warehouse.ask.why import diagnose_pairs
 
+    tables = (*_MEMORY, *_PARTS, *_CHANGES, *_RULES)
+    output.expect(tables, csv=(*_PART_ROWS, *_RULE_ROWS))
     chosen = estimator or DEFAULT_ESTIMATOR
     with progress_line("layouts evaluated") as on_evaluated:
         query, found = diagnose_pairs(
@@ -94,12 +104,8 @@ def why(
             catalog=catalog,
             on_evaluated=on_evaluated,
         )
-    if output.form is Format.CSV and found.shown is not None:
-        say("CSV has the parts of the step alone; --json has everything")
-    if output.is_for_people:
-        say(title_line(chosen))
     with output.opened():
-        put_page(_page(query, found), output.form)
+        put_page(_page(query, found, title_line(chosen)))
 
 
 def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
@@ -155,21 +161,22 @@ def _rule(query: LayoutQuery) -> str:
     return f"{words}; --batch or --tokens gives another"
 
 
-def _page(query: LayoutQuery, found: Diagnosis) -> Page:
+def _page(query: LayoutQuery, found: Diagnosis, title: str) -> Page:
     """Return the page of a diagnosis."""
     document = {"question": _query_document(query), **_document(found)}
     lines = question_lines(query, found)
     if found.shown is None:
         rules = [(each.rule, each.column, each.value, each.reason) for each in found.broken]
-        return Page(document, ("rule", "column", "value", "reason"), rules, _rules(found, lines))
+        return Page(document, Section("", _RULE_ROWS, rules), _rules(found, lines), [title])
     parts = [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in found.parts]
     remarks = [
-        f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit"
+        title,
+        f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit",
     ]
     if not found.is_searched:
         remarks.append("a search leaves this layout out: another one does the same, or is as good")
-    columns = ("part", "seconds", "best_seconds", "difference_seconds")
-    return Page(document, columns, parts, _comparison(found, lines), remarks)
+    table = Section("the parts of the step", _PART_ROWS, parts)
+    return Page(document, table, _comparison(found, lines), remarks)
 
 
 def _rules(found: Diagnosis, lines: list[str]) -> list[Section]:
@@ -185,8 +192,7 @@ def _rules(found: Diagnosis, lines: list[str]) -> list[Section]:
         for broken in found.broken
     ]
     if shown_width() is None:
-        columns = ("rule", "broken", "values", "hint")
-        return [Section(columns=columns, rows=rows, lines=lines, is_text=True)]
+        return [Section(columns=_RULES, rows=rows, lines=lines, is_text=True)]
     for rule, words, values, hint in rows:
         lines += [rule, f"  {words}", f"  values: {values}", f"  hint: {hint}", ""]
     return [Section(lines=lines[:-1])]
@@ -206,7 +212,7 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
         ]
         if found.memory:
             memory = [(part.removesuffix("_bytes"), size) for part, size in found.memory]
-            sections = [Section(columns=("part", "memory_bytes"), rows=memory, lines=lines)]
+            sections = [Section(columns=_MEMORY, rows=memory, lines=lines)]
             lines = [""]
     else:
         spare = f", {-found.excess_bytes / 1e9:,.1f} GB of memory are left"
@@ -221,11 +227,10 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
         loss = 100 * (seconds / best - 1)
         lines.append(f"it loses {seconds - best:.4g} s, {loss:.1f} % of the best")
     lines.append("")
-    columns = ("part", "s", "best s", "more s", "% of the best step")
     rows = _part_rows(found, seconds, best)
     return [
         *sections,
-        Section(columns=columns, rows=rows, lines=lines, is_text=True, below=[""]),
+        Section(columns=_PARTS, rows=rows, lines=lines, is_text=True, below=[""]),
         _changes(found, seconds),
     ]
 
@@ -273,10 +278,9 @@ def _changes(found: Diagnosis, seconds: float) -> Section:
         )
         for change in found.neighbours[:SHOWN_NEIGHBOURS]
     ]
-    columns = ("change", "from", "to", "step s", "%", "memory GB", "layout")
     aim = "fit" if found.rank is None else "faster"
     lines = [f"changes of one choice that make it {aim}"]
-    return Section(columns=columns, rows=rows, lines=lines, is_text=True)
+    return Section(columns=_CHANGES, rows=rows, lines=lines, is_text=True)
 
 
 def _query_document(query: LayoutQuery) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.terms import grids_in_words, price_vendors
 from warehouse.calibrate import OWN
 from warehouse.plan import words
 from warehouse.plan.accuracy import fit_probability_of
-from warehouse.plan.published_runs import COLUMNS, published_lines
+from warehouse.plan.published_runs import COLUMNS as PUBLISHED
+from warehouse.plan.published_runs import published_lines
 from warehouse.plan.queries import EXPERT_COLUMNS
 from warehouse.plan.question_words import question_lines
 from warehouse.show.page import Page, Section, table_of
@@ -27,10 +29,26 @@ _COST_DROPPED = {
     *("price_source", "quote_vendors", "power_source", "pue", "usd_per_kwh", "power_basis"),
     "option",
 }
+LAYOUTS = (
+    *("rank", *LAYOUT_COLUMNS, "step_seconds", "low_step_seconds", "high_step_seconds"),
+    *("training_seconds", "gpu_hours", "mfu", "tokens_per_second", "memory_bytes", "hbm_bytes"),
+    *("headroom_bytes", *STEP_PARTS),
+)
+"""Columns of the best layouts, which CSV has."""
+
 _ERROR_COLUMNS = (
     *("time_mean_absolute_relative_error", "time_max_absolute_relative_error", "time_bias"),
     *("num_rows", "num_published"),
 )
+TABLES = (
+    *(*LAYOUTS, "more_time_fraction", "layout"),
+    *("basis", "year", "num_quotes", "quote_vendors", "usd_per_gpu_hour", "cost_usd"),
+    *("price_source", "price_note", "option", "power_basis", "watts_per_gpu", "pue", "power_watts"),
+    *("energy_kwh", "usd_per_kwh", "electricity_usd", "grid", "kg_co2e_per_kwh", "kg_co2e"),
+    *("power_source", "power_note", "part", "s", "%", "other kind s", "more s"),
+    *("slow_training_seconds", "note", *PUBLISHED, "published_group", *_ERROR_COLUMNS, "figures"),
+)
+"""Columns of all tables."""
 
 _NINE_IN_TEN = "nine times in ten (errors of different constants taken as independent)"
 
@@ -38,7 +56,7 @@ _NINE_IN_TEN = "nine times in ten (errors of different constants taken as indepe
 def plan_page(answer: PlanAnswer, top: int) -> Page:
     """Return the page of a plan with `top` layouts."""
     layouts = [{"rank": rank, **line} for rank, line in enumerate(answer.layouts[:top], start=1)]
-    published = [{name: line[name] for name in COLUMNS} for line in answer.published_runs]
+    published = [{name: line[name] for name in PUBLISHED} for line in answer.published_runs]
     of_counts = words.count_lines(answer)
     sections = [
         Section(lines=question_lines(answer.run)),
@@ -75,7 +93,7 @@ def plan_page(answer: PlanAnswer, top: int) -> Page:
         below = list(published_lines(answer))
         sections.append(_section("Published runs of this model", published, below=below))
     sections += _uncertainty(answer)
-    return Page(document(answer, top), *table_of(layouts), sections)
+    return Page(document(answer, top), Section("", *table_of(layouts)), sections)
 
 
 def _section(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import textwrap
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +10,7 @@ import altair as alt
 import polars as pl
 
 from warehouse.plot.theme import DASHES, HEADING_SIZE, HEIGHT, LABEL_SIZE, SHAPES, WIDTH
+from warehouse.show.formats import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,8 +31,6 @@ _STEPS = (
 MOST_TICKS = 12
 """Ticks of a logarithmic axis at most."""
 
-_UNIT = re.compile(r"(\d) (s|h|GB|GB/s|MWh|days|times|million)\b")
-
 
 # ---- titles ----
 
@@ -44,17 +41,9 @@ def headed(finding: str, shown: str, width: int = WIDTH) -> alt.TitleParams:
     Long lines are broken at `width` pixels.
     """
     return alt.TitleParams(
-        text=_lines(finding, width / (HEADING_SIZE * _LETTER)),
-        subtitle=_lines(shown, width / (LABEL_SIZE * _LETTER * 0.93)),
+        text=wrapped(finding, max(20, int(width / (HEADING_SIZE * _LETTER)))),
+        subtitle=wrapped(shown, max(20, int(width / (LABEL_SIZE * _LETTER * 0.93)))),
     )
-
-
-def _lines(text: str, letters: float) -> list[str]:
-    bound = _UNIT.sub("\\1\u00a0\\2", text)  # keep a number and its unit on one line
-    lines = textwrap.wrap(
-        bound, max(20, int(letters)), break_long_words=False, break_on_hyphens=False
-    )
-    return [line.replace("\u00a0", " ") for line in lines]
 
 
 def titled(

@@ -8,17 +8,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import chain
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TextIO
 
 from warehouse.files import formula_columns, formula_warning
-from warehouse.show.values import Blocks, is_numeric, json_value, printable, shown, with_text_ids
+from warehouse.show.values import (
+    Blocks,
+    by_column,
+    is_numeric,
+    json_value,
+    printable,
+    shown,
+    with_text_ids,
+)
 
 if TYPE_CHECKING:
     from warehouse.show.tables import Terminal
 
 
-_NUMBER_AND_UNIT = r"(\d) (%|s|minutes|hours|days|GB|USD|MWh|MW|GPUs|GPU-hours)(?=\W|$)"
+_NUMBER_AND_UNIT = (
+    r"(\d) (%|s|h|minutes|hours|days|GB|GB/s|USD|MWh|MW|GPUs|GPU-hours|times|million)(?=\W|$)"
+)
 
 
 class Format(StrEnum):
@@ -61,22 +72,19 @@ def write(
 
 
 def _write_markdown(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> None:
-    first = True
-    for block in blocks:
-        if first:
-            align = [is_numeric(row[place] for row in block) for place in range(len(columns))]
-            _write_markdown_header(stream, columns, align)
-            first = False
-        for row in block:
-            cells = ("" if value is None else _markdown(shown(value)) for value in row)
-            stream.write(f"| {' | '.join(cells)} |\n")
-    if first:
-        _write_markdown_header(stream, columns, [False] * len(columns))
-
-
-def _write_markdown_header(stream: TextIO, columns: Sequence[str], align: Sequence[bool]) -> None:
+    blocks_by_column = (by_column(block, len(columns)) for block in blocks)
+    first = next(blocks_by_column, by_column([], len(columns)))
+    align = ["---:" if is_numeric(values) else "---" for values in first]
     stream.write(f"| {' | '.join(_markdown(printable(name)) for name in columns)} |\n")
-    stream.write(f"| {' | '.join('---:' if right else '---' for right in align)} |\n")
+    stream.write(f"| {' | '.join(align)} |\n")
+    for block in chain([first], blocks_by_column):
+        rows = zip(*map(_markdown_column, block), strict=True)
+        stream.writelines(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _markdown_column(values: Sequence[Any]) -> list[str]:
+    texts = zip(values, shown(values), strict=True)
+    return ["" if value is None else _markdown(text) for value, text in texts]
 
 
 def _markdown(text: str) -> str:
@@ -89,7 +97,7 @@ def _write_json(
     names = list(_unique(columns))
     separator = "[\n"
     for block in blocks:
-        for row in zip(*map(_json_column, zip(*block, strict=True)), strict=True):
+        for row in zip(*map(_json_column, by_column(block, len(names))), strict=True):
             record = dict(zip(names, row, strict=True))
             if ids_as_text:
                 record = with_text_ids(record)
@@ -123,9 +131,9 @@ def _write_csv(stream: TextIO, columns: Sequence[str], blocks: Blocks) -> list[s
     stream.write(",".join(map(_csv, columns)) + "\n")
     formulas: set[str] = set()
     for block in blocks:
-        cells = list(zip(*block, strict=True))
-        formulas.update(formula_columns(zip(columns, cells, strict=True)))
-        rows = zip(*map(_csv_column, cells), strict=True)
+        values = by_column(block, len(columns))
+        formulas.update(formula_columns(zip(columns, values, strict=True)))
+        rows = zip(*map(_csv_column, values), strict=True)
         stream.writelines(",".join(row) + "\n" for row in rows)
     return [name for name in columns if name in formulas]
 
@@ -147,10 +155,8 @@ def _csv(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)
     plain = json_value(value)
-    if isinstance(plain, str):
-        text = plain
-    else:
-        text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    is_text = isinstance(plain, str)
+    text = plain if is_text else json.dumps(plain, ensure_ascii=False, allow_nan=False)
     if text and not any(mark in text for mark in ',"\r\n'):
         return text
     return '"' + text.replace('"', '""') + '"'

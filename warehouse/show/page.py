@@ -48,17 +48,16 @@ class Page:
     ----------
     document
         JSON has this object, with lines indented by `indent` blanks a level.
-    columns, rows
-        CSV has this table.
+    table
+        CSV has this table. If it is not all of the answer, its heading says which part it is.
     sections
         People read these.
     remarks
-        Lines for people that are not part of the answer, such as the title of an estimator.
+        Lines that are not part of the answer, such as the title of an estimator. JSON has none.
     """
 
     document: object
-    columns: Sequence[str]
-    rows: Sequence[Row]
+    table: Section
     sections: Sequence[Section]
     remarks: Sequence[str] = ()
     indent: int = 1

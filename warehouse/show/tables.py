@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TextIO
+from typing import Any, TextIO
 
-from warehouse.show.values import Blocks, Row, is_numeric, printable, shown
+from warehouse.show.values import Blocks, by_column, is_numeric, kinds_of, printable, shown
 
 _CELL_WIDTH = 60
 _GAP = "  "
@@ -48,191 +48,175 @@ def write_table(
     The first block decides which columns a terminal shows. Later cells that are wider than their
     column are clipped where the line would become too long.
     """
-    names = [printable(name) for name in columns]
-    widths = [_width(name) for name in names]
-    most = None if terminal is None else min(_CELL_WIDTH, terminal.width)
-    kept: Sequence[int] = range(len(columns))
-    align = [False] * len(columns)
-    middle = [terminal is not None and name in terminal.names for name in names]
-    same: Mapping[int, str] = {}
-    has_header = False
-    for block in blocks:
-        cells = [
-            [
-                _clipped(shown(value), most, in_middle=in_middle)
-                for value, in_middle in zip(row, middle, strict=True)
-            ]
-            for row in block
-        ]
-        columns_of_cells = zip(*cells, strict=True)
-        wider = [
-            max(width, *map(_width, column))
-            for width, column in zip(widths, columns_of_cells, strict=True)
-        ]
-        if not has_header:
-            align = [is_numeric(row[place] for row in block) for place in range(len(columns))]
-            if terminal is not None and _length(wider, kept) > terminal.width:
-                same = _same(cells)
-                figures = _figures(names, block, terminal)
-                kept = _fitting(names, wider, terminal, same, _key(names, cells, terminal, figures))
-            _write_header(stream, names, wider, align, kept, terminal)
-            has_header = True
-            widths = wider
-        elif terminal is None or _length(wider, kept) <= terminal.width:
-            widths = wider
+    blocks_by_column = (by_column(block, len(columns)) for block in blocks)
+    table = _TextTable([printable(name) for name in columns], terminal)
+    first = next(blocks_by_column, by_column([], len(columns)))
+    stream.writelines(table.beginning(first))
+    for block in blocks_by_column:
+        stream.writelines(table.further(block))
+    stream.writelines(table.left_out())
+
+
+class _TextTable:
+    """The lines of a table. Columns are at their `places`; `shown` has those that are shown."""
+
+    def __init__(self, names: Sequence[str], terminal: Terminal | None) -> None:
+        self._names = names
+        self._terminal = terminal
+        self._widths = list(map(_width, names))
+        self._shown = list(range(len(names)))
+        self._is_right = [False] * len(names)
+        self._same: dict[int, str] = {}
+
+    def beginning(self, block: Sequence[Sequence[Any]]) -> list[str]:
+        """Return the header and the first rows."""
+        cells = self._texts(block)
+        self._widths = self._widened(cells)
+        self._is_right = list(map(is_numeric, block))
+        terminal = self._terminal
+        if terminal is not None and self._length(self._widths, self._shown) > terminal.width:
+            self._same = _same(cells)
+            self._shown = self._fitting(terminal, self._key(cells, block, terminal))
+        header = self._lines([[name] for name in self._names])
+        if terminal is not None and terminal.has_styles:
+            header = [f"{_BOLD}{line.rstrip()}{_PLAIN}\n" for line in header]
+        rule = _GAP.join("-" * self._widths[place] for place in self._shown) + "\n"
+        return [*header, rule, *self._lines(cells)]
+
+    def further(self, block: Sequence[Sequence[Any]]) -> list[str]:
+        """Return the rows of a later block."""
+        cells = self._texts(block)
+        wider, terminal = self._widened(cells), self._terminal
+        if terminal is None or self._length(wider, self._shown) <= terminal.width:
+            self._widths = wider
         else:
-            cells = [
-                [
-                    _clipped(cell, width, in_middle=in_middle)
-                    for cell, width, in_middle in zip(row, widths, middle, strict=True)
-                ]
-                for row in cells
-            ]
-            same = {at: text for at, text in same.items() if all(row[at] == text for row in cells)}
-        for row in cells:
-            stream.write(_line(row, widths, align, kept))
-    if not has_header:
-        kept = kept if terminal is None else _fitting(names, widths, terminal)
-        _write_header(stream, names, widths, align, kept, terminal)
-    _write_left_out(stream, names, kept, terminal, same)
+            cells = self._clipped(cells, self._widths)
+            same = self._same.items()
+            self._same = {place: text for place, text in same if {text} == {*cells[place]}}
+        return self._lines(cells)
 
+    def left_out(self) -> list[str]:
+        """Return lines with the columns that a terminal does not show, and their only values."""
+        left_out = [place for place in range(len(self._names)) if place not in self._shown]
+        if self._terminal is None or not left_out:
+            return []
+        from textwrap import wrap
 
-def _fitting(
-    names: Sequence[str],
-    widths: Sequence[int],
-    terminal: Terminal,
-    same: Collection[int] = (),
-    key: Sequence[int] = (),
-) -> list[int]:
-    """Return the places of the columns that fit, in the order of the table; one at least.
+        names, same = self._names, self._same
+        alike = ", ".join(
+            f"{names[place]} {same[place] or 'none'}" for place in left_out if place in same
+        )
+        differ = ", ".join(names[place] for place in left_out if place not in same)
+        parts = [differ, f"the same in all rows: {alike}" if alike else ""]
+        text = f"not shown: {'; '.join(filter(None, parts))} (--wide shows all, --columns chooses)"
+        width = self._terminal.width
+        return [f"{line}\n" for line in wrap(text, width, break_on_hyphens=False)]
 
-    Columns with one value (`same`) are left out first, the least important ones before others; then
-    columns that are not needed to distinguish rows; columns of the `key` come last. The most
-    important column that is in neither group stays.
-    """
-    kept = _by_importance(names, terminal)
-    lead = [place for place in kept if place not in same and place not in key][:1]
-    last = {*key, *lead}
-    hidden = [
-        *(place for place in reversed(kept) if place in same),
-        *(place for place in reversed(kept) if place not in same and place not in last),
-        *(place for place in reversed(kept) if place in key),
-    ]
-    removed: list[int] = []
-    for place in hidden:
-        if len(kept) == 1 or _length(widths, kept) <= terminal.width:
-            break
-        kept.remove(place)
-        removed.append(place)
-    for place in reversed(removed):  # a narrow column may fit where a wide one did not
-        if _length(widths, [*kept, place]) <= terminal.width:
-            kept.append(place)
-    return sorted(kept)
+    def _texts(self, block: Sequence[Sequence[Any]]) -> list[Sequence[str]]:
+        texts: list[Sequence[str]] = [shown(values) for values in block]
+        if self._terminal is None:
+            return texts
+        return self._clipped(texts, [min(_CELL_WIDTH, self._terminal.width)] * len(texts))
 
+    def _clipped(
+        self, cells: Sequence[Sequence[str]], limits: Sequence[int]
+    ) -> list[Sequence[str]]:
+        ends_matter = () if self._terminal is None else self._terminal.names
+        return [
+            texts
+            if max(_widths(texts), default=0) <= limit
+            else [_clip(text, limit, in_middle=name in ends_matter) for text in texts]
+            for texts, limit, name in zip(cells, limits, self._names, strict=True)
+        ]
 
-def _by_importance(names: Sequence[str], terminal: Terminal) -> list[int]:
-    important = [names.index(name) for name in terminal.first if name in names]
-    return list(dict.fromkeys([*important, *range(len(names))]))
+    def _widened(self, cells: Sequence[Sequence[str]]) -> list[int]:
+        """Return the widths of the columns with these cells as well."""
+        pairs = zip(self._widths, cells, strict=True)
+        return [max(width, *_widths(texts), 0) for width, texts in pairs]
+
+    def _lines(self, cells: Sequence[Sequence[str]]) -> list[str]:
+        padded = [
+            _padded(cells[place], self._widths[place], is_right=self._is_right[place])
+            for place in self._shown
+        ]
+        return [_GAP.join(row).rstrip() + "\n" for row in zip(*padded, strict=True)]
+
+    @staticmethod
+    def _length(widths: Sequence[int], places: Collection[int]) -> int:
+        return sum(widths[place] for place in places) + len(_GAP) * (len(places) - 1)
+
+    def _fitting(self, terminal: Terminal, key: Collection[int]) -> list[int]:
+        """Return the places of the columns that fit, in the order of the table; one at least.
+
+        Columns with one value are left out first, the least important ones before others; then
+        columns that are not needed to distinguish rows; columns of the `key` come last. The most
+        important column that is in neither group stays.
+        """
+        same, places = self._same, self._by_importance(terminal)
+        lead = [place for place in places if place not in same and place not in key][:1]
+        last = {*key, *lead}
+        hidden = [
+            *(place for place in reversed(places) if place in same),
+            *(place for place in reversed(places) if place not in same and place not in last),
+            *(place for place in reversed(places) if place in key),
+        ]
+        removed: list[int] = []
+        for place in hidden:
+            if len(places) == 1 or self._length(self._widths, places) <= terminal.width:
+                break
+            places.remove(place)
+            removed.append(place)
+        for place in reversed(removed):  # a narrow column may fit where a wide one did not
+            if self._length(self._widths, [*places, place]) <= terminal.width:
+                places.append(place)
+        return sorted(places)
+
+    def _by_importance(self, terminal: Terminal) -> list[int]:
+        first = [self._names.index(name) for name in terminal.first if name in self._names]
+        return list(dict.fromkeys([*first, *self._shown]))
+
+    def _key(
+        self, cells: Sequence[Sequence[str]], block: Sequence[Sequence[Any]], terminal: Terminal
+    ) -> list[int]:
+        """Return a small set of columns that distinguishes rows as well as all but results."""
+
+        def num_different(places: Sequence[int]) -> int:
+            chosen = [cells[place] for place in places]
+            return len(set(zip(*chosen, strict=True))) if chosen else 1
+
+        key: list[int] = []
+        most = 1
+        for place in self._by_importance(terminal):
+            is_result = self._names[place] in terminal.figures
+            if is_result or kinds_of(block[place]) & {float, Decimal}:
+                continue
+            if (number := num_different([*key, place])) > most:
+                key.append(place)
+                most = number
+        for place in reversed(key.copy()):
+            others = [other for other in key if other != place]
+            if num_different(others) == most:
+                key = others
+        return key
 
 
 def _same(cells: Sequence[Sequence[str]]) -> dict[int, str]:
     """Return the one value of each column that has no other, if there are rows to compare."""
-    if len(cells) < 2:
-        return {}
-    columns = enumerate(zip(*cells, strict=True))
-    return {place: column[0] for place, column in columns if len(set(column)) == 1}
-
-
-def _figures(names: Sequence[str], block: Sequence[Row], terminal: Terminal) -> set[int]:
-    """Return the places of the columns that do not identify a row."""
-    real = {
-        place
-        for place, column in enumerate(zip(*block, strict=True))
-        if any(isinstance(value, float | Decimal) for value in column)
+    return {
+        place: column[0]
+        for place, column in enumerate(cells)
+        if len(column) > 1 and len(set(column)) == 1
     }
-    return real | {place for place, name in enumerate(names) if name in terminal.figures}
 
 
-def _key(
-    names: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    terminal: Terminal,
-    figures: Collection[int],
-) -> list[int]:
-    """Return a small set of columns that distinguishes rows as well as all that are not results."""
-    columns = list(zip(*cells, strict=True))
-
-    def num_different(places: Iterable[int]) -> int:
-        chosen = [columns[place] for place in places]
-        return len(set(zip(*chosen, strict=True))) if chosen else 1
-
-    key: list[int] = []
-    found = 1
-    for place in _by_importance(names, terminal):
-        if place not in figures and columns and (number := num_different([*key, place])) > found:
-            key.append(place)
-            found = number
-    for place in reversed(key.copy()):
-        others = [other for other in key if other != place]
-        if num_different(others) == found:
-            key = others
-    return key
+def _padded(texts: Sequence[str], width: int, *, is_right: bool) -> list[str]:
+    blanks = [" " * (width - taken) for taken in _widths(texts)]
+    pairs = zip(blanks, texts, strict=True) if is_right else zip(texts, blanks, strict=True)
+    return list(map("".join, pairs))
 
 
-def _length(widths: Sequence[int], kept: Sequence[int]) -> int:
-    return sum(widths[place] for place in kept) + len(_GAP) * (len(kept) - 1)
-
-
-def _write_header(
-    stream: TextIO,
-    names: Sequence[str],
-    widths: Sequence[int],
-    align: Sequence[bool],
-    kept: Sequence[int],
-    terminal: Terminal | None,
-) -> None:
-    line = _line(names, widths, align, kept)
-    if terminal is not None and terminal.has_styles:
-        line = f"{_BOLD}{line.rstrip()}{_PLAIN}\n"
-    stream.write(line)
-    stream.write(_GAP.join("-" * widths[place] for place in kept) + "\n")
-
-
-def _write_left_out(
-    stream: TextIO,
-    names: Sequence[str],
-    kept: Sequence[int],
-    terminal: Terminal | None,
-    same: Mapping[int, str],
-) -> None:
-    """Name the columns that a terminal does not show, with the value of constant ones."""
-    left_out = [place for place in range(len(names)) if place not in set(kept)]
-    if terminal is None or not left_out:
-        return
-    from textwrap import wrap
-
-    alike = ", ".join(
-        f"{names[place]} {same[place] or 'none'}" for place in left_out if place in same
-    )
-    differ = ", ".join(names[place] for place in left_out if place not in same)
-    parts = [differ, f"the same in all rows: {alike}" if alike else ""]
-    text = f"not shown: {'; '.join(filter(None, parts))} (--wide shows all, --columns chooses)"
-    for line in wrap(text, terminal.width, break_on_hyphens=False):
-        stream.write(f"{line}\n")
-
-
-def _line(
-    cells: Sequence[str], widths: Sequence[int], align: Sequence[bool], kept: Iterable[int]
-) -> str:
-    padded = []
-    for at in kept:
-        blanks = " " * (widths[at] - _width(cells[at]))
-        padded.append(blanks + cells[at] if align[at] else cells[at] + blanks)
-    return _GAP.join(padded).rstrip() + "\n"
-
-
-def _clipped(text: str, width: int | None, *, in_middle: bool = False) -> str:
-    if width is None or _width(text) <= width:
+def _clip(text: str, width: int, *, in_middle: bool) -> str:
+    if _width(text) <= width:
         return text
     if text.isascii() and in_middle and width > 2:
         end = width // 3
@@ -242,6 +226,10 @@ def _clipped(text: str, width: int | None, *, in_middle: bool = False) -> str:
     from rich.cells import set_cell_size
 
     return set_cell_size(text, width - 1) + "…"
+
+
+def _widths(texts: Sequence[str]) -> list[int]:
+    return list(map(len if "".join(texts).isascii() else _width, texts))
 
 
 def _width(text: str) -> int:

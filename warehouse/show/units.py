@@ -7,14 +7,14 @@ as x, others by the unit at the end of the name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from estimators.columns import COLUMNS
 from estimators.columns.forms import DAYS, IDENTIFIER, PLAIN, Form, form_of_name
-from warehouse.show.values import Figure, Row
+from warehouse.show.values import Figure, Row, by_column, kinds_of
 
 STEP_PARTS = {
     "compute_seconds": "arithmetic",
@@ -35,12 +35,10 @@ _SLOW = "slow_"
 
 _BEST = "best_"
 
-
 _INNER_DEGREES = (
     *("tensor_parallel_external", "context_parallel", "sequence_parallel", "expert_parallel"),
     "expert_tensor_parallel",
 )
-
 
 _PIPELINE = (
     *("microbatch_group", "schedule", "pipeline_layout"),
@@ -54,23 +52,18 @@ def column_headed(heading: str) -> str | None:
     A heading with another unit than storage is not accepted: its figures differ from the stored
     ones.
     """
-    return next(
-        (
-            name
-            for name, column in COLUMNS.items()
-            if column.form is PLAIN and column.heading.casefold() == heading.strip().casefold()
-        ),
-        None,
-    )
+    wanted = heading.strip().casefold()
+    plain = (column for column in COLUMNS.values() if column.form is PLAIN)
+    return next((column.name for column in plain if column.heading.casefold() == wanted), None)
 
 
 def names_of_column(name: str) -> list[str]:
     """Return the name of a column, and its headings in every unit."""
-    names, form = [name], _form(name)
-    names.append(_heading(name, form))
-    while form.smaller is not None:
-        form = form.smaller
+    names: list[str] = [name]
+    form: Form | None = _form(name)
+    while form is not None:
         names.append(_heading(name, form))
+        form = form.smaller
     return names
 
 
@@ -156,10 +149,11 @@ def informative_columns(
     columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
 ) -> list[int]:
     """Return the places of the columns that are neither dropped nor unused."""
+    values = by_column(rows, len(columns))
     return [
         place
         for place, name in enumerate(columns)
-        if name not in drop and not _is_unused(name, [row[place] for row in rows])
+        if name not in drop and not _is_unused(name, values[place])
     ]
 
 
@@ -169,15 +163,12 @@ def for_people(
     headings: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[str], list[Row]]:
     """Return headings and rows as people read them; `headings` replaces usual ones, by column."""
-    forms = [_fitting(name, [row[place] for row in rows]) for place, name in enumerate(columns)]
-    writers = [_writer(form) for form in forms]
-    table: list[Row] = [
-        [write(value) for value, write in zip(row, writers, strict=True)] for row in rows
-    ]
-    shown = [
-        headings.get(name, _heading(name, form)) for name, form in zip(columns, forms, strict=True)
-    ]
-    return shown, table
+    names, table = [], []
+    for name, values in zip(columns, by_column(rows, len(columns)), strict=True):
+        form = _fitting(name, values)
+        names.append(headings.get(name, _heading(name, form)))
+        table.append(_written(form, values))
+    return names, [list(row) for row in zip(*table, strict=True)]
 
 
 def in_words(name: str, value: Any) -> str:
@@ -205,10 +196,11 @@ def _is_unused(name: str, values: Sequence[Any]) -> bool:
     column = COLUMNS.get(name)
     if column is None or not values:
         return False
-    if all(value is None for value in values):
+    num_missing = values.count(None)
+    if num_missing == len(values):
         return column.is_optional
     neutral = column.neutral
-    return neutral is not None and all(value in (None, neutral) for value in values)
+    return neutral is not None and num_missing + values.count(neutral) == len(values)
 
 
 def interval_in_words(name: str, low: float, high: float, like: float) -> str:
@@ -261,12 +253,20 @@ def _fitting(name: str, values: Sequence[Any]) -> Form:
     return form if form.smaller is None else form.fitting(values)
 
 
-def _writer(form: Form) -> Callable[[Any], Any]:
-    if form is IDENTIFIER:
-        return lambda value: value
-    if form is PLAIN:
-        return _plain
-    return lambda value: None if value is None else Figure(form.figure(value))
+def _written(form: Form, values: Sequence[Any]) -> list[Any]:
+    """Return the values of a column in a form."""
+    kinds = kinds_of(values)
+    if form is IDENTIFIER or (form is PLAIN and kinds <= {str, float}):
+        return list(values)
+    present = [value for value in values if value is not None]
+    texts: Iterator[Any]
+    if form is not PLAIN:
+        texts = map(Figure, form.figures(present))
+    elif kinds == {int}:
+        texts = map(Figure, map("{:,}".format, present))
+    else:
+        texts = map(_plain, present)
+    return [None if value is None else next(texts) for value in values]
 
 
 def _plain(value: Any) -> Any:

@@ -1,12 +1,13 @@
-"""One value as text in a table or in JSON, safe for a terminal."""
+"""Values as text in a table or in JSON, safe for a terminal."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from math import isfinite
+from types import NoneType
 from typing import Any
 
 Row = Sequence[Any]
@@ -57,10 +58,32 @@ def with_text_ids(value: Any, name: str = "") -> Any:
     return value
 
 
-def shown(value: Any) -> str:
-    """Return a value as a table shows it: six digits of a fraction, every digit of an integer."""
-    if value is None:
-        return "NULL"
+def by_column(rows: Sequence[Row], num_columns: int) -> list[Sequence[Any]]:
+    """Return the values of each column of these rows."""
+    return list(zip(*rows, strict=True)) if rows else [()] * num_columns
+
+
+def kinds_of(values: Iterable[Any]) -> set[type]:
+    """Return the types of the values of a column; NULL has none."""
+    return set(map(type, values)) - {NoneType}
+
+
+def shown(values: Sequence[Any]) -> list[str]:
+    """Return a column as a table shows it: six digits of a fraction, every digit of an integer."""
+    kinds = kinds_of(values)
+    write: Callable[[Any], str]
+    if kinds == {float}:
+        write = "{:.6g}".format
+    elif kinds == {int}:
+        write = str
+    elif kinds <= {str, Figure}:
+        write = str if "".join(filter(None, values)).isprintable() else printable
+    else:
+        write = _shown
+    return ["NULL" if value is None else write(value) for value in values]
+
+
+def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -81,8 +104,7 @@ def printable(text: str) -> str:
 
 def is_numeric(values: Iterable[Any]) -> bool:
     """Return whether a column is aligned as numbers: it has numbers and otherwise only NULL."""
-    present = [value for value in values if value is not None]
-    return bool(present) and all(
-        isinstance(value, (int, float, Decimal, Figure)) and not isinstance(value, bool)
-        for value in present
+    kinds = kinds_of(values)
+    return bool(kinds) and all(
+        issubclass(kind, (int, float, Decimal, Figure)) and kind is not bool for kind in kinds
     )
