@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from estimators.decoder import Parameters
-    from estimators.training_step.layer import Size
     from estimators.training_step.pipelines import Held
     from estimators.training_step.problem import Layout, Problem, Shape
     from estimators.training_step.replicas import Share
+    from estimators.training_step.sizes import Size
     from estimators.training_step.spent import Spent
     from estimators.values import Array, Flag, Real
 
@@ -164,7 +164,7 @@ def dropped_bytes(size: Size, problem: Problem, layout: Layout) -> list[Real]:
     scores, and the product behind it needs its result.
     """
     again = problem.program.again
-    if not any_again(problem):
+    if not any_again(problem.program):
         return []
     sparse = problem.shape.sparse_share
     read: Real = formats.input_bytes(problem)
