@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from estimators.columns import COLUMNS, Column
 from estimators.measured import MeasuredTables as MeasuredTables
@@ -257,63 +258,42 @@ def say_nothing(_number: int) -> None:
     """Ignore a number: nobody shows progress."""
 
 
-class Search(Protocol):
+class Search(ABC):
     """How an estimator enumerates its space. Everything is deterministic."""
 
-    @property
-    def space_columns(self) -> tuple[str, ...]:
-        """Names a study may give under [space]."""
+    space_columns: tuple[str, ...]
+    """Names a study may give under [space]."""
 
-    @property
-    def system_columns(self) -> tuple[str, ...]:
-        """Names a study may give under [system]: overrides of the accelerator's attributes."""
+    system_columns: tuple[str, ...]
+    """Names a study may give under [system]: overrides of the accelerator's attributes."""
 
-    @property
-    def row_columns(self) -> frozenset[str]:
-        """Names whose values are rows of a cell; values of the others are cells."""
+    row_columns: frozenset[str] = frozenset()
+    """Names whose values are rows of a cell; values of the others are cells."""
 
+    @abstractmethod
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of `space`; raise `RefusedError` before the first if it is faulty."""
+        """Yield the cells of a space, few of them in memory at once; `check` it first."""
 
     def check(
-        self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = ...
+        self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
     ) -> None:
-        """Raise the error of `cells`, without keeping cells.
+        """Raise `RefusedError` if a space is faulty, and `EmptySpaceError` if it has no layout.
 
         Parameters
         ----------
         on_checked
             Called now and then with the number of combinations that were just checked.
         """
+        for _ in self.cells(space, catalog, mends):
+            on_checked(1)
 
-    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of a space that `check` found sound, few of them in memory at once."""
-
+    @abstractmethod
     def count(self, cell: Cell) -> int:
         """Return how many layouts the cell has, exactly, without evaluating any."""
 
+    @abstractmethod
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
         """Yield the cell's layouts in order, in chunks of at most `max_rows`."""
-
-
-class IdleChoices(NamedTuple):
-    """Choices that change nothing where a degree is 1, such as a schedule without a pipeline.
-
-    A search has such layouts once, with the neutral values of these choices.
-
-    Attributes
-    ----------
-    choices
-        The choices; the neutral value of one without a stated one is None.
-    degree
-        A key of the first relation.
-    implied
-        Other keys that are 1 wherever the degree is.
-    """
-
-    choices: tuple[str, ...]
-    degree: str
-    implied: tuple[str, ...] = ()
 
 
 class Formula(NamedTuple):

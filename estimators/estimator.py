@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -13,9 +13,9 @@ import numpy as np
 from estimators.contract import (
     Array,
     Catalog,
+    Cell,
     Columns,
     Formula,
-    IdleChoices,
     Mends,
     Operations,
     Refusal,
@@ -27,6 +27,7 @@ from estimators.contract import (
     Values,
 )
 from estimators.factored import Gathered
+from estimators.idle import Cells, IdleChoices, with_idle_layouts
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.timings import TimedKernels
@@ -219,6 +220,11 @@ class Estimator:
         """Return every named predicate on problem and layout, with its hint."""
         del mends
         return ()
+
+    def with_idle_layouts(self, mends: Mends, cells: Cells) -> Iterator[Cell]:
+        """Yield cells, then those with layouts for which choices have no effect; see `idle`."""
+        rules = self.rules(mends) if self.idle_choices else ()
+        return with_idle_layouts(self.idle_choices, rules, self.optional_columns, cells)
 
     def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return the choices of a search; one that another choice excludes is replaced."""

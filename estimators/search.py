@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -38,7 +37,6 @@ from estimators.contract import (
 )
 from estimators.enumeration import Axis, enumerate_layouts
 from estimators.estimator import Estimator
-from estimators.idle import with_idle_layouts
 from estimators.inputs import Inputs, records
 from estimators.rules import Rule
 
@@ -61,7 +59,7 @@ Key = tuple[tuple[Scalar, ...], tuple[Pair, ...], Mends]
 """Everything on which the layouts of a cell depend: values, fixed columns, mends."""
 
 
-class BaseSearch(ABC):
+class BaseSearch(Search):
     """A search with a cell for each problem, choice and fixed value.
 
     Parameters
@@ -72,65 +70,35 @@ class BaseSearch(ABC):
         The relation of the cells.
     """
 
-    row_columns: frozenset[str] = frozenset()
-
     def __init__(self, estimator: SearchedEstimator, relation: Relation) -> None:
         self.estimator = estimator
         self.relation = relation
-
-    @property
-    def space_columns(self) -> tuple[str, ...]:
-        """Names a study may give under [space]."""
-        of = self.estimator
-        named = (*of.problem_columns, *of.choice_columns, *of.space_inputs, *self.relation.keys)
-        return tuple(name for name in named if name not in of.system_columns)
-
-    @property
-    def system_columns(self) -> tuple[str, ...]:
-        """Names a study may give under [system]."""
-        return self.estimator.system_columns
+        self.system_columns = estimator.system_columns
+        named = (*estimator.problem_columns, *estimator.choice_columns, *estimator.space_inputs)
+        self.space_columns = tuple(
+            name for name in (*named, *relation.keys) if name not in self.system_columns
+        )
 
     @property
     def neutral(self) -> Mapping[str, Scalar]:
         """Choices that are left out of the id of a cell at these values."""
         return self.estimator.neutral_choices
 
-    @abstractmethod
-    def count(self, cell: Cell) -> int:
-        """Return the number of layouts; see `contract.Search`."""
-
-    @abstractmethod
-    def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
-        """Yield the layouts in order, in chunks; see `contract.Search`."""
-
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield a cell for each problem, choice and fixed value; see `contract.Search`.
 
         Choices vary slowest, so that consecutive cells share a strategy; then problem values; then
         the estimator's `searched_fastest`.
-
-        Raises
-        ------
-        RefusedError
-            If a value is faulty, or if a fixed value leaves no layout in any cell.
         """
-        if self._num_cells(space) > CHUNK_CELLS:
-            self.check(space, catalog, mends)
-            yield from self.checked_cells(space, catalog, mends)
-            return
-        cells = list(self._cells(space, catalog, mends))
-        found = _Layouts(self, space)
-        found.look_at(cells)
-        every = list(with_idle_layouts(self.estimator, lambda: cells))
-        found.look_at(added := every[len(cells) :], are_asked=False)
-        found.raise_if_empty()
-        yield from cells
-        yield from (cell for cell in added if self.count(cell))
+        asked = self._num_cells(space)
+        for place, cell in enumerate(self._with_idle_layouts(space, catalog, mends)):
+            if place < asked or self.count(cell):
+                yield cell
 
     def check(
         self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
     ) -> None:
-        """Raise the error of `cells`; see `contract.Search`."""
+        """Raise if a value is faulty, or if a fixed value leaves no layout in any cell."""
         refusals = Refusals()
         found = _Layouts(self, space)
         for inputs in self._completed(space, catalog, mends):
@@ -145,15 +113,8 @@ class BaseSearch(ABC):
             found.look_at(itertools.islice(every, number, None), are_asked=False)
         found.raise_if_empty()
 
-    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of a space that is sound; see `contract.Search`."""
-        asked = self._num_cells(space)
-        for place, cell in enumerate(self._with_idle_layouts(space, catalog, mends)):
-            if place < asked or self.count(cell):
-                yield cell
-
     def _with_idle_layouts(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        return with_idle_layouts(self.estimator, lambda: self._cells(space, catalog, mends))
+        return self.estimator.with_idle_layouts(mends, lambda: self._cells(space, catalog, mends))
 
     def _given(self, space: Space) -> dict[str, Sequence[Scalar]]:
         """Return the problem values and choices of a space, in the order in which they vary."""
@@ -311,7 +272,7 @@ class TableSearch(BaseSearch):
         return problem, choices
 
 
-class RelationSearches(ABC):
+class RelationSearches(Search):
     """One search for each relation of an estimator, each with a table of layouts."""
 
     def __init__(self, estimator: SearchedEstimator) -> None:
@@ -319,20 +280,21 @@ class RelationSearches(ABC):
             relation.name: TableSearch(estimator, relation) for relation in estimator.relations
         }
 
-    @abstractmethod
+    def spaces(self, space: Space) -> Mapping[str, Space]:
+        """Return for each relation that a study's space asks for its part of the space."""
+        return dict.fromkeys(self.of, space)
+
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of a space; see `contract.Search`."""
+        """Yield the cells of each relation; see `contract.Search`."""
+        for relation, part in self.spaces(space).items():
+            yield from self.of[relation].cells(part, catalog, mends)
 
     def check(
         self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
     ) -> None:
-        """Raise the error of `cells`; see `contract.Search`."""
-        for _ in self.cells(space, catalog, mends):
-            on_checked(1)
-
-    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of a space that is sound; see `contract.Search`."""
-        return self.cells(space, catalog, mends)
+        """Raise if the space of a relation is faulty or empty; see `contract.Search`."""
+        for relation, part in self.spaces(space).items():
+            self.of[relation].check(part, catalog, mends, on_checked)
 
     def count(self, cell: Cell) -> int:
         """Return the number of layouts; see `contract.Search`."""

@@ -16,7 +16,7 @@ from hypothesis import settings
 from estimators.columns import COLUMNS
 from estimators.registry import ESTIMATORS
 from tests.examples import EXAMPLES
-from tests.shared import Quickstart, Shared, build_wheel, call, run_program
+from tests.shared import TINY_STUDY, Quickstart, Shared, build_wheel, call, run_program
 from tests.toy_estimator import TOY_COLUMNS, TOY_ENTRY
 from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database import resources
@@ -96,6 +96,19 @@ def empty_warehouse(shared: Shared) -> Path:
         open_for_write(place / "warehouse.duckdb").close()
 
     return shared("empty", make) / "warehouse.duckdb"
+
+
+@pytest.fixture(scope="session")
+def tiny_swept(shared: Shared, empty_warehouse: Path) -> Path:
+    """A database of the two cells of the tiny study, to read or to copy."""
+
+    def make(place: Path) -> None:
+        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
+        (place / "tiny.toml").write_text(TINY_STUDY, encoding="utf-8")
+        code, _, err = call("sweep", place / "tiny.toml", "--db", path)
+        assert code == 0, err
+
+    return shared("tiny", make) / "warehouse.duckdb"
 
 
 @pytest.fixture(scope="session")

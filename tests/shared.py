@@ -36,6 +36,21 @@ Refusal = Callable[..., tuple[int, str]]
 """Calls a command that must fail; returns exit code and error."""
 
 
+TINY_STUDY = """\
+name = "tiny"
+estimator = "roofline"
+variant = "corrected"
+
+[space]
+model = "gpt3"
+strategy = "tensor_1d"
+accelerator = "H200"
+nvlink_size = 8
+num_gpus = {powers_of_two = [5, 6]}
+global_batch_size = 64
+"""
+
+
 def digest(path: Path) -> str:
     """Return a digest of a file: pytest takes an hour to show how two long contents differ."""
     return sha256(path.read_bytes()).hexdigest()

@@ -8,7 +8,7 @@ staging view in toy_sql/staging.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,14 +17,12 @@ import numpy as np
 from estimators.columns import Column
 from estimators.contract import (
     Catalog,
-    Cell,
     Columns,
     Formula,
     Mends,
     Relation,
     Scalar,
     Search,
-    Space,
     Values,
 )
 from estimators.enumeration import Axis, split_over
@@ -105,13 +103,6 @@ class ToySearch(RelationSearches):
         *("activation_recompute", *DEGREES),
     )
     system_columns: tuple[str, ...] = SYSTEM
-    row_columns: frozenset[str] = frozenset()
-
-    def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield a cell of either grain for each point of the space."""
-        grains = (search.cells(space, catalog, mends) for search in self.of.values())
-        for cells in zip(*grains, strict=True):
-            yield from cells
 
 
 class Toy(SearchedEstimator):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
@@ -24,6 +23,7 @@ from estimators.contract import (
     RefusedError,
     Relation,
     Scalar,
+    Search,
     Space,
     say_nothing,
 )
@@ -33,7 +33,7 @@ from estimators.search import CHUNK_CELLS, chunks_of, distinct
 KEYS = tuple(dict.fromkeys(name for relation in RELATIONS for name in relation.keys))
 
 
-class ClusterSearch:
+class ClusterSearch(Search):
     """Every combination of the values that a study gives.
 
     A study always gets the rows of `cluster_compute`, and the rows of another relation if it gives
@@ -47,7 +47,7 @@ class ClusterSearch:
         if name not in ("peak_flops_per_second", "hbm_bytes")
     )
     system_columns: tuple[str, ...] = ("peak_flops_per_second", "hbm_bytes")
-    row_columns: frozenset[str] = frozenset(KEYS)
+    row_columns = frozenset(KEYS)
 
     def __init__(self, estimator: str, version: int) -> None:
         self._estimator = estimator
@@ -55,28 +55,18 @@ class ClusterSearch:
 
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of every relation that the space has inputs of; see `contract.Search`."""
-        # Check all cells before the first is yielded.
-        first = list(itertools.islice(self.checked_cells(space, catalog, mends), CHUNK_CELLS))
-        if len(first) == CHUNK_CELLS:
-            self.check(space, catalog, mends)
-            yield from self.checked_cells(space, catalog, mends)
-        else:
-            yield from first
+        for relation in _relations(space):
+            yield from self._cells(relation, space, catalog, mends)
 
     def check(
         self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
     ) -> None:
-        """Raise the error of `cells`; see `contract.Search`."""
+        """Raise if a value is faulty, and count each combination once; see `contract.Search`."""
         wanted = _relations(space)
         for relation in wanted:
             for _ in self._cells(relation, space, catalog, mends):
                 if relation is wanted[0]:  # a combination is checked for each relation
                     on_checked(1)
-
-    def checked_cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of a space that is sound; see `contract.Search`."""
-        for relation in _relations(space):
-            yield from self._cells(relation, space, catalog, mends)
 
     def count(self, cell: Cell) -> int:
         """Return the number of rows; see `contract.Search`."""

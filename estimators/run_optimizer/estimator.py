@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from estimators.contract import (
     Array,
     Catalog,
-    Cell,
     Columns,
     Mends,
     Relation,
@@ -125,16 +124,16 @@ class RunOptimizerSearch(RelationSearches):
         name for name in (*PROBLEM, *CHOICES, "path_step", *KEYS) if name not in DEVICE
     )
     system_columns: tuple[str, ...] = (*DEVICE, "base_utilization")
-    row_columns: frozenset[str] = frozenset()
 
-    def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
-        """Yield the cells of either search; see `contract.Search`."""
+    def spaces(self, space: Space) -> Mapping[str, Space]:
+        """Return the part of a space that each of the two searches takes."""
+        spaces = {}
         if "num_gpus" in space:
-            own = {n: v for n, v in space.items() if n not in ("tie_rule", "max_num_gpus")}
-            yield from self.of[RELATION.name].cells(own, catalog, mends)
+            path_only = ("tie_rule", "max_num_gpus")
+            spaces[RELATION.name] = {n: v for n, v in space.items() if n not in path_only}
         if "tie_rule" in space or "num_gpus" not in space:
-            own = {name: values for name, values in space.items() if name != "num_gpus"}
-            yield from self.of[RELATION_PATH.name].cells(own, catalog, mends)
+            spaces[RELATION_PATH.name] = {n: v for n, v in space.items() if n != "num_gpus"}
+        return spaces
 
 
 class RunOptimizer(SearchedEstimator):

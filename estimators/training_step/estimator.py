@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from estimators.decoder import (
 from estimators.enumeration import Axis
 from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered
-from estimators.idle import idle_rules, without_idle_choices
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
 from estimators.kernels.products import FORMULA, PEAKS
@@ -41,7 +40,7 @@ from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.layer import LAYER_KEYS
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
-from estimators.training_step.problem import Problem
+from estimators.training_step.problem import Kept, Problem, System
 from estimators.training_step.products import of_format
 from estimators.training_step.rules import (
     LAYER_RULES,
@@ -54,6 +53,9 @@ from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.step import TIMES, figures_of
 from estimators.training_step.tables import CHANGES, Latest, Shared, shared_of
+
+if TYPE_CHECKING:
+    from estimators.values import Real
 
 NAME = "training_step"
 MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
@@ -90,8 +92,10 @@ RELATION = Relation(
 )
 
 
-def _peak(values: Values) -> Any:
-    return of_format(PEAKS, values)
+def _peak(problem: Problem) -> Real:
+    """Return the peak rate of a GPU in the precision of the products."""
+    peak: Real = of_format(PEAKS, problem)
+    return peak
 
 
 def _least_flops(columns: Columns) -> Array:
@@ -175,7 +179,8 @@ class TrainingStep(SearchedEstimator):
     def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of layouts; a search has each layout once, in its simplest form."""
         del mends
-        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules(self))
+        idle_rules = (idle.rule for idle in self.idle_choices)
+        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules)
 
     def _system(self, accelerator: str, catalog: Catalog) -> Problem:
         """Return the values of a system without a model, with its measured kernels."""
@@ -212,7 +217,8 @@ class TrainingStep(SearchedEstimator):
         """Fill and check layouts."""
         del relation, mends
         given.resolve_layout(inputs, catalog)
-        without_idle_choices(self, inputs)
+        for idle in self.idle_choices:
+            idle.neutralize(inputs)
 
     def axes(self, values: Values) -> tuple[Axis, ...]:
         """Return the columns of a layout, layers slowest."""
@@ -237,7 +243,7 @@ class TrainingStep(SearchedEstimator):
             return
         others = {name: column for name, column in out.items() if name not in _FITS}
         super().estimate(relation, values, layouts, mends, others, catalog)
-        for name, column in _added_up(out, values).items():
+        for name, column in _memory(out, Kept.of(values), System.of(values)).items():
             if name in out:
                 out[name][:] = column
 
@@ -268,58 +274,42 @@ class TrainingStep(SearchedEstimator):
         with np.errstate(all="ignore"):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
             problem = shared.problem.with_recompute(values[CHANGES])
-            found = figures_of(shared, problem, layouts["zero_stage"])
-            if not set(wanted).isdisjoint(_FITS):
-                found |= _in_all(found, problem)
-            if not set(wanted).isdisjoint({*relation.derived} - {*_FITS}):
-                found |= _derived(found, problem, catalog)
-        return found
+            figures = figures_of(shared, problem, layouts["zero_stage"])
+            derived: dict[str, Array] = {}
+            if missing := set(wanted) - figures.keys() - {*relation.keys}:
+                parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
+                derived = _memory(parts, problem.kept, problem.system)
+                if not missing <= derived.keys():
+                    derived |= _derived(figures, derived["memory_bytes"], problem, catalog)
+        return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
-def _numbers(value: Any) -> Any:
-    """Return a number or a column of them in floating point, NaN where there is none."""
-    return np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
-
-
-def _in_all(figures: Mapping[str, Gathered], values: Values) -> dict[str, Gathered]:
-    """Return the memory, and whether it fits."""
-    parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
-    return {name: Gathered(column, None) for name, column in _added_up(parts, values).items()}
-
-
-def _added_up(parts: Mapping[str, Any], values: Values) -> dict[str, Any]:
+def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, Array]:
     """Return the memory and whether it fits; parts are added in the order of the staging view."""
-    memory = sum(parts[name] for name in (*MEMORY, *BESIDES)) + _numbers(values["framework_bytes"])
-    return {"memory_bytes": memory, "fits_memory": memory <= _numbers(values["hbm_bytes"])}
-
-
-def _allocated(figures: Mapping[str, Gathered]) -> Any:
-    return sum(figures[name].rows for name in MEMORY)
-
-
-def _reserved(figures: Mapping[str, Gathered]) -> Any:
-    return _allocated(figures) + figures["unused_bytes"].rows
+    memory = sum(parts[name] for name in (*MEMORY, *BESIDES)) + kept.framework_bytes
+    return {"memory_bytes": memory, "fits_memory": memory <= system.hbm_bytes}
 
 
 def _derived(
-    figures: Mapping[str, Gathered], values: Values, catalog: Catalog
-) -> dict[str, Gathered]:
-    """Return the other figures that views derive from the stored ones."""
-    memory = _in_all(figures, values)["memory_bytes"].rows
-    spent = figures["step_seconds"].rows * values["num_gpus"]
-    peak = _peak(values)
-    watts = power.gpu_watts({name: figures[name].rows for name in figures}, values)
-    found = {
-        "allocated_bytes": _allocated(figures),
-        "reserved_bytes": _reserved(figures),
-        "fit_probability": fit_probability(memory, values["hbm_bytes"], catalog),
-        "mfu": model_flops(values) / (spent * peak),
-        "hfu": hardware_flops(values) / (spent * peak),
-        "tokens_per_second_per_gpu": values["global_batch_size"] * values["seq_len"] / spent,
+    figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
+) -> dict[str, Array]:
+    """Return the other figures that views derive from the stored ones, one element a row."""
+    rows = {name: figure.rows for name, figure in figures.items()}
+    allocated = sum(rows[name] for name in MEMORY)
+    spent = rows["step_seconds"] * problem.run.num_gpus
+    peak = _peak(problem)
+    watts = power.gpu_watts(rows, problem)
+    tokens = problem.run.global_batch_size * problem.shape.seq_len
+    return {
+        "allocated_bytes": allocated,
+        "reserved_bytes": allocated + rows["unused_bytes"],
+        "fit_probability": fit_probability(memory, problem.system.hbm_bytes, catalog),
+        "mfu": model_flops(problem) / (spent * peak),
+        "hfu": hardware_flops(problem) / (spent * peak),
+        "tokens_per_second_per_gpu": tokens / spent,
         "gpu_watts": watts,
-        "slot_watts": watts + values["host_watts"],
+        "slot_watts": watts + problem.power.host_watts,
     }
-    return {name: Gathered(column, None) for name, column in found.items()}
 
 
 TRAINING_STEP: SearchedEstimator = TrainingStep()

@@ -11,7 +11,8 @@ import numpy as np
 
 from estimators.accelerators import OWN_SYSTEM, PRODUCT_COLUMNS, product_of
 from estimators.columns import COLUMNS, names_in
-from estimators.contract import Array, Catalog, IdleChoices, Record, RefusedError, Scalar
+from estimators.contract import Array, Catalog, Record, RefusedError, Scalar
+from estimators.idle import IdleChoices
 from estimators.inputs import Inputs
 from estimators.kernels.attention import (
     BLOCK,
@@ -109,12 +110,16 @@ NEUTRAL_CHOICES: dict[str, Scalar] = {
 """Choices that cells of version 2 assumed."""
 
 IDLE_CHOICES = (
-    IdleChoices(("microbatch_group",), "virtual_pipeline"),
+    IdleChoices({"microbatch_group": None}, "virtual_pipeline"),
     IdleChoices(
-        (
-            *("schedule", "pipeline_layout", "layers_in_first_stage", "layers_in_last_stage"),
-            *("counts_embedding", "counts_loss"),
-        ),
+        {
+            "schedule": NEUTRAL_CHOICES["schedule"],
+            "pipeline_layout": None,
+            "layers_in_first_stage": None,
+            "layers_in_last_stage": None,
+            "counts_embedding": NEUTRAL_CHOICES["counts_embedding"],
+            "counts_loss": NEUTRAL_CHOICES["counts_loss"],
+        },
         "pipeline_parallel",
         implied=("virtual_pipeline",),
     ),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.contract import Values
 from estimators.decoder import attention_weights, ffn_width, result_width
+
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Problem
+    from estimators.values import Array, Real
 
 PASSES = 3
 """Products with a weight in a step: forward, gradient of the input, gradient of the weight."""
 
 
-def independent_share(values: Values, gemm: Any, vocabulary: Any, step: Any) -> Any:
+def independent_share(problem: Problem, gemm: Real, vocabulary: Real, step: Real) -> Array:
     """Return the root of the summed squares of the products' shares of a step.
 
     Products whose errors are independent with the same deviation e make the step err by e times
@@ -27,12 +30,13 @@ def independent_share(values: Values, gemm: Any, vocabulary: Any, step: Any) -> 
         Seconds of the layers' products, of the vocabulary, and of the step.
     """
     # products of latents count by their weights
-    down, up = attention_weights(values)
-    result = result_width(values)
-    merged = (down + up) / values["hidden_size"] - result
-    wide = ffn_width(values, values["sparse_share"])
-    gates = np.where(values["uses_glu"], 2.0, 1.0)
+    down, up = attention_weights(problem)
+    result = result_width(problem)
+    merged = (down + up) / problem.shape.hidden_size - result
+    wide = ffn_width(problem, problem.shape.sparse_share)
+    gates = np.where(problem.shape.uses_glu, 2.0, 1.0)
     widths = [merged, result, gates * wide, wide]
     spread = sum(np.square(width) for width in widths) / np.square(sum(widths))
     squares = np.square(gemm / step) * spread + np.square(vocabulary / step)
-    return np.sqrt(squares / PASSES)
+    root: Array = np.sqrt(squares / PASSES)
+    return root

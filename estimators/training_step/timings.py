@@ -8,19 +8,22 @@ later applies the clock of a step. So the clock counts once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Values
+from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError
 from estimators.distinct import distinct
 from estimators.kernels.attention import BACKWARD_PRODUCTS, MeasuredAttention
 from estimators.kernels.products import FORMATS as PLACES
 from estimators.kernels.products import FORMULA, PEAKS, measured_accelerators
+from estimators.structure import real
 from estimators.timings import SECONDS, Compared, TimedInput, TimedKernels, TimedKind
 from estimators.training_step import power
 from estimators.training_step.attention import attention_core
 from estimators.training_step.collectives import COLLECTIVES, compare_collectives
+from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.products import (
     FACTORS,
     PASSES,
@@ -31,8 +34,11 @@ from estimators.training_step.products import (
     shapes_of,
 )
 
-System = Callable[[str, Catalog], Values]
-"""Returns the values of a system, the measured products of its accelerator among them."""
+if TYPE_CHECKING:
+    from estimators.values import Place
+
+System = Callable[[str, Catalog], Problem]
+"""Returns a system, with the measured products of its accelerator."""
 
 FORMATS = {
     **dict.fromkeys(("bf16", "fp16", "bfloat16", "float16"), "bf16"),
@@ -90,10 +96,13 @@ def files(system: System) -> tuple[TimedKernels, ...]:
         return compare_products(columns, _measured(system, accelerator, catalog), sustained)
 
     def attention(columns: Columns, name: str, catalog: Catalog, sustained: bool) -> Compared:
-        values = dict(_measured(system, name, catalog))
-        values |= {key: columns[key] for key in ("seq_len", "head_size")}
-        values["attention_rates"] = MeasuredAttention(catalog, values)
-        return compare_attention(columns, values, sustained)
+        problem = _measured(system, name, catalog)
+        kernels, measured = problem.kernels, problem.kernels.measured
+        if measured is not None:
+            rates = MeasuredAttention(catalog, {**problem, "head_size": columns["head_size"]})
+            kernels = replace(kernels, measured=measured._replace(attention=rates))
+        shape = replace(problem.shape, seq_len=real(columns["seq_len"]))
+        return compare_attention(columns, replace(problem, shape=shape, kernels=kernels), sustained)
 
     def collectives(columns: Columns, name: str, catalog: Catalog, _sustained: bool) -> Compared:
         return compare_collectives(columns, system(name, catalog))
@@ -105,43 +114,43 @@ def files(system: System) -> tuple[TimedKernels, ...]:
     )
 
 
-def _measured(system: System, accelerator: str, catalog: Catalog) -> Values:
-    """Return the values of a system; raise `RefusedError` if its products were not measured."""
-    values = system(accelerator, catalog)
-    if values["kernels"] == FORMULA:
+def _measured(system: System, accelerator: str, catalog: Catalog) -> Problem:
+    """Return a system; raise `RefusedError` if its products were not measured."""
+    problem = system(accelerator, catalog)
+    if problem.kernels.kernels == FORMULA:
         reason = "has no surface of measured products that timings could scale"
         hint = f"known: {', '.join(measured_accelerators(catalog))}"
         raise RefusedError([Refusal("accelerator", accelerator, reason, hint)])
-    return values
+    return problem
 
 
-def compare_products(columns: Columns, values: Values, is_sustained: bool) -> Compared:
+def compare_products(columns: Columns, problem: Problem, is_sustained: bool) -> Compared:
     """Compare products with those of a step.
 
     Parameters
     ----------
     columns
         Those of `PRODUCTS`.
-    values
-        Of a system, with `products`.
+    problem
+        A system, with measured products.
     """
     rows, width, depth = (columns[name] for name in ("num_rows", "num_columns", "inner_size"))
     seconds: Array = columns["seconds"]
     known = np.isin(columns["number_format"].astype(str), sorted(set(FORMATS.values())))
     place: Array = np.zeros(len(seconds), dtype=np.int64)
-    for each, name in enumerate(PLACES):
-        place[np.equal(columns["number_format"], name)] = each
+    for low_format, name in enumerate(PLACES):
+        place[np.equal(columns["number_format"], name)] = low_format
     flops = 2.0 * rows * width * depth
     read: Array = np.full(len(seconds), np.nan)
-    for each, way, own in _groups(columns, place):
-        product = Product(rows[own], width[own], depth[own], 1.0, way)
-        # sizes of one product each: as of a batch
-        of_batch = {**values, "low_format": np.int64(each), "hidden_size": rows}
-        [read[own]] = seconds_of([product], of_batch)
+    # sizes of one product each: as of a batch
+    of_batch = replace(problem, shape=replace(problem.shape, hidden_size=real(rows)))
+    for low_format, way, group in _groups(columns, place):
+        product = Product(rows[group], width[group], depth[group], 1.0, way)
+        [read[group]] = seconds_of([product], _in_format(of_batch, np.int64(low_format)))
     adds = np.equal(columns["layout"], PASSES[2]) & np.equal(columns["result_format"], "fp32")
-    read = read * np.where(adds, values["accumulating_product_ratio"], 1.0)
-    formats = {**values, "low_format": place}
-    peak = np.asarray(of_format(PEAKS, formats))
+    read = read * np.where(adds, problem.kernels.accumulating_product_ratio, 1.0)
+    in_formats = _in_format(problem, place)
+    peak = np.asarray(of_format(PEAKS, in_formats))
     left_out = {
         "in a format that no step computes in": ~known,
         "in a format that was not measured": (place > 0) & np.isnan(read),
@@ -161,47 +170,53 @@ def compare_products(columns: Columns, values: Values, is_sustained: bool) -> Co
         ("narrow_product_rate_factor", f"at most {SMALL:,} rows or columns", is_narrow),
         ("short_product_rate_factor", f"inner size of at most {SMALL:,}", is_short),
     )
-    joules = power.product_joules(flops, formats)
-    return _compared(seconds, read, joules, left_out, kinds, values, is_sustained)
+    joules = power.product_joules(flops, in_formats)
+    return _compared(seconds, read, joules, left_out, kinds, problem, is_sustained)
+
+
+def _in_format(problem: Problem, low_format: Place) -> Problem:
+    """Return the problem with products in the format at a place of `kernels.products.FORMATS`."""
+    return replace(problem, formats=replace(problem.formats, low_format=low_format))
 
 
 def _groups(columns: Columns, place: Array) -> Iterator[tuple[int, str, Array]]:
     """Yield number format, pass and rows of the products that have both in common."""
-    for each in distinct(place).tolist():
+    for low_format in distinct(place).tolist():
         for way in PASSES:
-            own = (place == each) & np.equal(columns["layout"], way)
-            if own.any():
-                yield each, way, own
+            rows = (place == low_format) & np.equal(columns["layout"], way)
+            if rows.any():
+                yield low_format, way, rows
 
 
-def compare_attention(columns: Columns, values: Values, is_sustained: bool) -> Compared:
+def compare_attention(columns: Columns, problem: Problem, is_sustained: bool) -> Compared:
     """Compare fused causal attention with that of a step.
 
     Parameters
     ----------
     columns
         Those of `ATTENTION`.
-    values
-        Of a system, with `seq_len` and `head_size` of each row, and `attention_rates`.
+    problem
+        A system, with the length of sequences and the measured rates of each row.
     """
     tokens = columns["num_sequences"] * columns["seq_len"]
     query = columns["num_heads"] * columns["head_size"]
-    layout = {"microbatch_size": columns["num_sequences"], "context_parallel": 1}
+    layout = Layout.of({"microbatch_size": columns["num_sequences"], "context_parallel": 1})
+    fused = replace(problem, choices=replace(problem.choices, attention="flash"))
     part = Part(tokens, query, query, columns["num_heads"])
-    core = attention_core(part, {**values, "attention": "flash"}, layout)
+    core = attention_core(part, fused, layout)
     is_backward = np.equal(columns["stage"], "backward")
     # half of the scores: those that a causal mask leaves
     flops = 2.0 * tokens * columns["seq_len"] * query
     flops = flops * np.where(is_backward, BACKWARD_PRODUCTS, 1.0)
-    peak = values["matrix_flops_per_second"]
+    peak = problem.system.matrix_flops_per_second
     left_out = {"faster than the peak": flops / columns["seconds"] > FASTEST * peak}
     kinds = (
         ("attention_rate_factor", "attention", np.ones(len(flops), dtype=bool)),
         ("backward_attention_rate_factor", "backward pass of attention", is_backward),
     )
-    joules = values["attention_joules_per_flop"] * flops
+    joules = problem.power.attention_joules_per_flop * flops
     read = np.where(is_backward, core.backward, core.forward)
-    return _compared(columns["seconds"], read, joules, left_out, kinds, values, is_sustained)
+    return _compared(columns["seconds"], read, joules, left_out, kinds, problem, is_sustained)
 
 
 class Part(NamedTuple):
@@ -219,12 +234,12 @@ def _compared(
     joules: Array,
     left_out: dict[str, Array],
     kinds: tuple[tuple[str, str, Array], ...],
-    values: Values,
+    problem: Problem,
     is_sustained: bool,
 ) -> Compared:
     """Return measured seconds, at full clock, over those that a step reads."""
-    clock = power.loop_clock(joules, seconds, values) if is_sustained else 1.0
-    seen: Any = np.zeros(len(seconds), dtype=bool)
+    clock = power.loop_clock(joules, seconds, problem) if is_sustained else 1.0
+    seen: Array = np.zeros(len(seconds), dtype=bool)
     reasons = {}
     for reason, rows in left_out.items():
         reasons[reason] = rows & ~seen
@@ -233,5 +248,5 @@ def _compared(
         np.where(seen, np.nan, seconds * clock / read),
         tuple(TimedKind(*kind) for kind in kinds),
         {reason: rows for reason, rows in reasons.items() if rows.any()},
-        {constant: float(values[constant]) for constant, _, _ in kinds},
+        {constant: float(getattr(problem.kernels, constant)) for constant, _, _ in kinds},
     )

@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from tests.cli.planning import QUESTION
-from tests.shared import Command, Document, Program, Quickstart, Refusal, Shared, call
+from tests.shared import (
+    TINY_STUDY,
+    Command,
+    Document,
+    Program,
+    Quickstart,
+    Refusal,
+    Shared,
+    call,
+)
 from warehouse.calibrate import run as calibration
 from warehouse.cli.main import run
 from warehouse.database.paths import CONFIG
@@ -77,40 +86,12 @@ def swept(quickstart: Quickstart, tmp_path: Path) -> Path:
     return path
 
 
-TINY_STUDY = """\
-name = "tiny"
-estimator = "roofline"
-variant = "corrected"
-
-[space]
-model = "gpt3"
-strategy = "tensor_1d"
-accelerator = "H200"
-nvlink_size = 8
-num_gpus = {powers_of_two = [5, 6]}
-global_batch_size = 64
-"""
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     """The file of a study of two cells and a few hundred rows."""
     path = tmp_path / "tiny.toml"
     path.write_text(TINY_STUDY, encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="session")
-def tiny_swept(shared: Shared, empty_warehouse: Path) -> Path:
-    """A database of the two cells of the tiny study, to read or to copy."""
-
-    def make(place: Path) -> None:
-        path = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
-        (place / "tiny.toml").write_text(TINY_STUDY, encoding="utf-8")
-        code, _, err = call("sweep", place / "tiny.toml", "--db", path)
-        assert code == 0, err
-
-    return shared("tiny", make) / "warehouse.duckdb"
 
 
 @pytest.fixture

@@ -254,22 +254,6 @@ def test_a_damaged_table_of_versions_exits_5(
         assert err.startswith(f"error: {tiny_database}: ")
 
 
-def test_init_brings_a_missing_view_back(warehouse: Command, tiny_database: Path) -> None:
-    with duckdb.connect(str(tiny_database)) as connection:
-        connection.execute("drop view current_cell")
-        connection.execute("drop table erratum")
-        rows = connection.execute("select count(*) from roofline").fetchall()
-    code, _, err = warehouse("rank", "--db", tiny_database)
-    assert code == 5
-    assert "`warehouse init`" in err
-    code, _, err = warehouse("init", "--db", tiny_database)
-    assert (code, "is up to date" in err) == (0, True)
-    assert warehouse("rank", "--db", tiny_database)[0] == 0
-    with duckdb.connect(str(tiny_database)) as connection:
-        assert connection.execute("select count(*) from roofline").fetchall() == rows
-        assert connection.execute("select count(*) > 0 from erratum").fetchall() == [(True,)]
-
-
 def test_files_of_one_name_in_two_directories_are_two_studies(
     warehouse: Command, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

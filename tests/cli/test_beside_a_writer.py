@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import TINY_STUDY
 from tests.cli.planning import QUESTION
-from tests.shared import Command, held_and_published
+from tests.shared import TINY_STUDY, Command, held_and_published
 from warehouse import Warehouse
 from warehouse.database.snapshot import snapshot_path
 

@@ -31,7 +31,8 @@ PARTS = (
 def cells_of(
     space: Mapping[str, Sequence[Scalar]], catalog: Catalog, mends: Mends = PUBLISHED
 ) -> list[Cell]:
-    """Return the cells of a space."""
+    """Return the cells of a space; raise if it is faulty or has no layout."""
+    ROOFLINE.search.check(space, catalog, mends)
     return list(ROOFLINE.search.cells(space, catalog, mends))
 
 

@@ -32,6 +32,7 @@ SEARCH = CLUSTER.search
 
 
 def cells_of(catalog: Catalog, space: Space, mends: Mends = ALL_MENDS) -> list[Cell]:
+    SEARCH.check(space, catalog, mends)
     return list(SEARCH.cells(space, catalog, mends))
 
 
@@ -170,6 +171,6 @@ def test_a_space_has_the_same_defaults_as_a_batch(
 def test_one_faulty_value_refuses_the_whole_space(faulty: Space, catalog: Catalog) -> None:
     name, values = next(iter(faulty.items()))
     with pytest.raises(RefusedError) as caught:
-        next(SEARCH.cells(faulty, catalog, ALL_MENDS))
+        SEARCH.check(faulty, catalog, ALL_MENDS)
     first = caught.value.refusals[0]
     assert (first.column, first.value) == (name, values[1])

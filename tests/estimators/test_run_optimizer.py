@@ -26,6 +26,7 @@ KEYS = RELATION.keys
 
 
 def cells(catalog: Catalog, **space: Sequence[Scalar]) -> list[Cell]:
+    RUN_OPTIMIZER.search.check(space, catalog, PUBLISHED)
     return list(RUN_OPTIMIZER.search.cells(space, catalog, PUBLISHED))
 
 

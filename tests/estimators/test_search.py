@@ -88,7 +88,7 @@ def test_a_kept_value_makes_a_cell_of_its_own() -> None:
 
 def test_a_space_that_names_only_layouts_takes_every_default() -> None:
     with pytest.raises(RefusedError, match=r"`num_gpus` .*is missing\nhint: say how many"):
-        list(SEARCH.cells({"data_parallel": [4]}, CATALOG, PUBLISHED))
+        SEARCH.check({"data_parallel": [4]}, CATALOG, PUBLISHED)
 
 
 def test_combinations_have_the_last_name_fastest() -> None:
@@ -114,23 +114,23 @@ def test_a_space_may_name_more_columns_than_an_array_has_dimensions() -> None:
 def test_a_fault_is_reported_once_however_many_combinations_have_it() -> None:
     space: Space = {"num_gpus": [0], "activation_recompute": ["none", "full"]}
     with pytest.raises(RefusedError) as caught:
-        list(SEARCH.cells(space, CATALOG, PUBLISHED))
+        SEARCH.check(space, CATALOG, PUBLISHED)
     assert [str(r) for r in caught.value.refusals] == ["`num_gpus` 0 must be at least 1"]
 
 
 def test_a_kept_value_that_leaves_nothing_is_refused_with_the_rule_that_it_breaks() -> None:
     with pytest.raises(EmptySpaceError, match="`tensor_parallel` 3 does not divide `num_heads` 16"):
-        list(SEARCH.cells({"num_gpus": [12], "tensor_parallel": [3]}, CATALOG, PUBLISHED))
+        SEARCH.check({"num_gpus": [12], "tensor_parallel": [3]}, CATALOG, PUBLISHED)
 
 
 def test_a_kept_value_that_only_others_exclude_is_refused_too() -> None:
     with pytest.raises(EmptySpaceError, match="`data_parallel` 5 leaves no layout in any cell"):
-        list(SEARCH.cells({"num_gpus": [16], "data_parallel": [5]}, CATALOG, PUBLISHED))
+        SEARCH.check({"num_gpus": [16], "data_parallel": [5]}, CATALOG, PUBLISHED)
 
 
 def test_the_refusal_of_a_problem_names_the_rule_that_it_breaks() -> None:
     with pytest.raises(EmptySpaceError, match="`num_heads` 16 does not divide `hidden_size` 100"):
-        list(SEARCH.cells({"num_gpus": [16], "hidden_size": [100]}, CATALOG, PUBLISHED))
+        SEARCH.check({"num_gpus": [16], "hidden_size": [100]}, CATALOG, PUBLISHED)
 
 
 def test_cells_that_differ_in_what_no_layout_depends_on_share_their_table() -> None:

@@ -10,11 +10,10 @@ import pytest
 from benchmarks.interval_draws import drawn_interval, rows
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED
-from estimators.decoder import with_details
 from estimators.interval import combined, constant_spreads, moved
 from estimators.registry import get
 from estimators.training_step.shapes import independent_share
-from tests.estimators.training_step_cases import resolve
+from tests.estimators.training_step_cases import GPT, problem_of, resolve
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
 
@@ -87,9 +86,8 @@ def test_a_row_of_the_formula_has_no_range_of_measured_kernels() -> None:
 
 def test_products_err_less_together_than_one_alone() -> None:
     # without gates: widths of 3, 1, 4 and 4 times 512, in three passes
-    values = with_details(
-        {"num_layers": 1, "hidden_size": 512, "ffn_hidden_size": 2048, "num_heads": 8}
-    )
-    found = independent_share(values, 6.0, 0.0, 10.0)
-    assert found == pytest.approx(0.6 * np.sqrt((9 + 1 + 16 + 16) / 144 / 3))
-    assert independent_share(values, 0.0, 10.0, 10.0) == pytest.approx(np.sqrt(1 / 3))
+    problem, _ = problem_of({**GPT, "hidden_size": 512, "ffn_hidden_size": 2048, "num_heads": 8})
+    products, vocabulary, step = np.array([6.0, 0.0]), np.array([0.0, 10.0]), np.float64(10.0)
+    alone = 0.6 * np.sqrt((9 + 1 + 16 + 16) / 144 / 3)
+    found = independent_share(problem, products, vocabulary, step)
+    assert found == pytest.approx([alone, np.sqrt(1 / 3)])

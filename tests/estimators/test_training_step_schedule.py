@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from estimators.training_step.pipelines import held_at, is_simple
-from estimators.training_step.problem import Layout, Problem
 from tests.estimators.pipeline_schedule import simulate
-from tests.estimators.training_step_cases import GPT, IDEAL, resolve, steps
+from tests.estimators.training_step_cases import GPT, problem_of, steps
 
 PRODUCTS = 24 * 1024 * 512**2 / 1e12
 """Products of a layer of GPT, forward; backward twice as much (arXiv 2104.04473 appendix)."""
@@ -131,12 +130,8 @@ def test_uneven_stages_are_as_in_the_schedule(layers: int, p: int, m: int) -> No
 def test_memory_in_flight_is_that_of_the_schedule() -> None:
     for p, m, v in [*((p, m, 1) for p, m in PLAIN), *INTERLEAVED]:
         row, _ = both(p, m, v, 256, 0)
-        columns, refusals = resolve([{**IDEAL, **row}])
-        assert not refusals
-        problem = Problem.of({name: column[0] for name, column in columns.items()})
-        layout = Layout.of(columns)
+        problem, layout = problem_of(row)
         held = simulate(np.ones(p), np.ones(p), m, v).in_flight[0] / v
+        found = held_at(problem, layout, is_simple(problem, layout))
         # two layers a chunk
-        assert held_at(problem, layout, is_simple(problem, layout)).layers["dense"][
-            0
-        ] == pytest.approx(held * 2 * v)
+        assert found.layers["dense"][0] == pytest.approx(held * 2 * v)

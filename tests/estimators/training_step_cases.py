@@ -16,6 +16,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, Refusal
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
+from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.step import TIMES
 
 CATALOG = Catalog({"framework": {"given": {"framework": "given"}}, "step_constant": {}})
@@ -213,6 +214,14 @@ def resolve(
     return dict(columns), refusals
 
 
+def problem_of(row: Row) -> tuple[Problem, Layout]:
+    """Return the problem of a row, and its layout as a table of one row; nothing may be refused."""
+    columns, refusals = resolve([{**IDEAL, **row}])
+    assert not refusals, refusals
+    problem = Problem.of({name: column[0] for name, column in columns.items()})
+    return problem, Layout.of(columns)
+
+
 def allocated(size: int, names: Sequence[str] = OUTPUTS) -> Found:
     return {name: np.full(size, 7, dtype=COLUMNS[name].dtype) for name in names}
 
@@ -250,6 +259,7 @@ def step_with(shape: Row, *changes: Row) -> list[dict[str, Any]]:
 def cells_of(space: Mapping[str, Any], catalog: Catalog = CATALOG) -> list[Cell]:
     """Return the cells of a space; a single value need not be in a list."""
     lists = {name: v if isinstance(v, list) else [v] for name, v in space.items()}
+    TRAINING_STEP.search.check(lists, catalog, PUBLISHED)
     return list(TRAINING_STEP.search.cells(lists, catalog, PUBLISHED))
 
 

@@ -1,7 +1,13 @@
-"""No two rows of a view, table macro or reference table have the key that its comment names."""
+"""Keys of views, table macros and reference tables.
+
+No two rows have the key that a comment names. A column `model` or `accelerator` has the names of
+the catalog, so that rows of any two tables can be joined; a name in the spelling of a source is in
+another column.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import duckdb
@@ -10,6 +16,7 @@ import pytest
 from tests.shared import Quickstart
 from warehouse.database.connection import open_for_read
 from warehouse.database.describe import Description
+from warehouse.database.sql_text import IN_MAIN, literal, quoted
 
 CALLS = {
     "best": "'gpt3_1T', null",
@@ -46,3 +53,39 @@ def test_no_two_rows_have_one_key(
             key = ", ".join(thing.key)
             twice = f"select {key} from {source} group by {key} having count(*) > 1 limit 5"
             assert opened.execute(twice).fetchall() == []
+
+
+TABLES = {"model": ("model",), "accelerator": ("accelerator", "system", "device")}
+"""Column -> the reference tables whose key it is: an estimator takes a system or a device."""
+
+DESCRIBED = "select model from problem_model union all select 'unnamed'"
+"""Models that have no name of their own, or another shape: problem_model describes these."""
+
+SPELT_AS_PUBLISHED = {
+    "model": r"(found_)?published_\w+|megatron_\w+|compared_step",
+    "accelerator": r"(found_)?published_\w+|megatron_\w+|\w+_price",
+}
+"""Tables of sources, the comparisons with their rows, and the prices by spelling."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("column", TABLES)
+def test_a_column_has_keys_of_the_catalog(quickstart: Quickstart, column: str) -> None:
+    known = " union all ".join(f"select {column} from {table}" for table in TABLES[column])
+    described = f" union all {DESCRIBED}" if column == "model" else ""
+    with open_for_read(quickstart.database) as connection:
+        # one table: else every view would look for them again
+        connection.execute(f"create temp table known_name as {known}{described}")
+        names = connection.execute(
+            "select distinct table_name from duckdb_columns() "
+            f"where {IN_MAIN} and column_name = {literal(column)}"
+        ).fetchall()
+        assert len(names) > 20
+        query = "select distinct {0} from main.{1} where {0} not in (from known_name)"
+        odd = {
+            name: found
+            for (name,) in sorted(names)
+            if not re.fullmatch(SPELT_AS_PUBLISHED[column], name)
+            and (found := connection.execute(query.format(column, quoted(name))).fetchall())
+        }
+    assert odd == {}

@@ -148,20 +148,24 @@ def test_a_dropped_study_takes_its_own_along(database: Path, tmp_path: Path) -> 
 def test_missing_or_wrong_rows_are_found_by_the_check_and_made_again_by_init(
     database: Path, tmp_path: Path
 ) -> None:
-    run_study(database, study(tmp_path))
+    run_study(database, study(tmp_path, num_gpus="[8]"))
     with open_for_write(database) as connection:
         whole, numbers = stored(connection), counts(connection)
         [check] = [each for each in checks() if each.name == "leading_rows_lead"]
-        for change in (
+        changes = (
             f"delete from {LEADING_ROW} where rank_in_cell = 1",
             f"update {LEADING_ROW} set step_seconds = 1e-9",
             "update cell set num_layouts = 1",
-        ):
+        )
+        for change in changes:
+            connection.begin()
             connection.execute(change)
             assert len(connection.execute(check.sql).fetchall()) == len(numbers) > 0
-            prepare(connection)
-            assert (stored(connection), counts(connection)) == (whole, numbers)
-            assert connection.execute(check.sql).fetchall() == []
+            connection.rollback()
+        connection.execute(";".join(changes))
+        prepare(connection)
+        assert (stored(connection), counts(connection)) == (whole, numbers)
+        assert connection.execute(check.sql).fetchall() == []
         # as if the order were another now, so that a cell comes into force
         connection.execute("update cell set sibling = null, sibling_record = null")
         prepare(connection, keeps_rows=True)

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.shared import Quickstart, call
+from tests.shared import call
 from warehouse.api.warehouse import Warehouse
 from warehouse.database.connection import open_for_read
 from warehouse.database.describe import Description
@@ -27,9 +27,9 @@ create table mine as select 2 as z
 
 
 @pytest.fixture
-def shared_file(quickstart: Quickstart, database: Path) -> Path:
-    """A copy of the quickstart's database with a schema of the user."""
-    shutil.copyfile(quickstart.database, database)
+def shared_file(tiny_swept: Path, database: Path) -> Path:
+    """A copy of a database with a study, and with a schema of the user."""
+    shutil.copyfile(tiny_swept, database)
     with duckdb.connect(str(database)) as connection:
         connection.execute(MINE)
     return database
@@ -54,9 +54,8 @@ def test_objects_of_another_schema_disturb_nothing(shared_file: Path, tmp_path: 
         ("validate", "--deep"),
         ("backup", tmp_path / "copy.duckdb"),
         ("compact",),
-        ("drop", "megatron"),
-        ("init",),
         ("init", "--anew"),
+        ("drop", "tiny"),
         ("status",),
     ):
         code, _, err = call(*arguments, "--db", shared_file)
@@ -69,10 +68,8 @@ def test_objects_of_another_schema_disturb_nothing(shared_file: Path, tmp_path: 
 
 
 @pytest.mark.long
-def test_they_are_not_taken_for_those_of_the_package(
-    shared_file: Path, quickstart: Quickstart
-) -> None:
-    assert described(shared_file) == described(quickstart.database)
-    with open_for_read(shared_file) as mine, open_for_read(quickstart.database) as usual:
+def test_they_are_not_taken_for_those_of_the_package(shared_file: Path, tiny_swept: Path) -> None:
+    assert described(shared_file) == described(tiny_swept)
+    with open_for_read(shared_file) as mine, open_for_read(tiny_swept) as usual:
         assert reads_of(mine) == reads_of(usual)
     assert Warehouse(shared_file).view("MODEL").width > 1

@@ -18,8 +18,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.cli.conftest import TINY_STUDY
-from tests.shared import held, held_and_published
+from tests.shared import TINY_STUDY, held, held_and_published
 from warehouse import Warehouse
 from warehouse.database import snapshot
 from warehouse.database.access import Access, access_for, accessing

@@ -178,7 +178,7 @@ def test_few_cells_of_a_stream_are_in_memory_at_once(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    cells = RooflineSearch.checked_cells
+    cells = RooflineSearch.cells
 
     def noted(*arguments: Any) -> Any:
         for cell in cells(*arguments):
@@ -186,7 +186,7 @@ def test_few_cells_of_a_stream_are_in_memory_at_once(
             yield cell
 
     asked = study_cells(SMALL, packaged_catalog())
-    monkeypatch.setattr(RooflineSearch, "checked_cells", noted)
+    monkeypatch.setattr(RooflineSearch, "cells", noted)
     ahead: list[int] = []
 
     def look(_rows: int, _total: int, cells: int, _cells: int) -> None:
@@ -236,13 +236,13 @@ def test_a_shard_checks_parts_that_differ_in_one_axis_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     catalog, made = packaged_catalog(), []
-    cells = RooflineSearch.checked_cells
+    cells = RooflineSearch.cells
 
     def noted(*arguments: Any) -> Any:
         made.append(arguments)
         return cells(*arguments)
 
-    monkeypatch.setattr(RooflineSearch, "checked_cells", noted)
+    monkeypatch.setattr(RooflineSearch, "cells", noted)
     asked = study(num_gpus=[8, 16, 32, 64, 128, 256, 512, 1024])
     shards = [list(cells_of_shard(asked, catalog, Shard(number, 2))) for number in (1, 2)]
     assert [len(shard) for shard in shards] == [16, 16]

@@ -19,11 +19,13 @@ from estimators.contract import (
     Cell,
     Columns,
     Mends,
+    OnChecked,
     Refusal,
     RefusedError,
     Relation,
     Scalar,
     Space,
+    say_nothing,
 )
 from estimators.interval import System, place_of
 from warehouse.database.catalog import packaged_catalog
@@ -260,19 +262,14 @@ def _resolve_one(
 
 
 def cells_of_space(
-    estimator: Estimator, space: Space, catalog: Catalog, mends: Mends, *, is_checked: bool = False
+    estimator: Estimator, space: Space, catalog: Catalog, mends: Mends
 ) -> Iterator[Cell]:
-    """Yield the cells of a space, those of each profile that it names with its constants.
-
-    `is_checked` says that `check_space` has accepted the space: then few cells are in memory at
-    once.
-    """
+    """Yield the cells of a sound space, those of each profile that it names with its constants."""
     search = estimator.search
     if search is None:
         return
-    cells = search.checked_cells if is_checked else search.cells
     for part, under, profile in _by_profile(estimator, space, catalog):
-        for cell in cells(part, under, mends):
+        for cell in search.cells(part, under, mends):
             values = cell.problem.values
             system = (values.get("accelerator"), values.get("framework"))
             if profile is not None and not profile.reaches(estimator, under, system):
@@ -285,9 +282,9 @@ def check_space(
     space: Space,
     catalog: Catalog,
     mends: Mends,
-    on_checked: Callable[[int], None],
+    on_checked: OnChecked = say_nothing,
 ) -> None:
-    """Raise the error that `cells_of_space` would raise, without keeping cells.
+    """Raise if a space has a fault or no layout; see `cells_of_space`.
 
     `on_checked` takes the number of combinations that were checked since its last call.
     """
@@ -297,7 +294,7 @@ def check_space(
     for part, under, profile in _by_profile(estimator, space, catalog):
         search.check(part, under, mends, on_checked)
         if profile is not None:  # it may have no constant for a system of some cell
-            for _ in cells_of_space(estimator, part, catalog, mends, is_checked=True):
+            for _ in cells_of_space(estimator, part, catalog, mends):
                 pass
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.contract import Array, Cell, Mends, Problem, Scalar
-from estimators.idle import with_idle_layouts
 from warehouse.database.record_batches import CHUNK_ROWS, keep_freed_memory, num_rows
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def cells_of_problem(
                 neutral=estimator.neutral_choices,
             )
         )
-    return list(with_idle_layouts(estimator, lambda: cells))
+    return list(estimator.with_idle_layouts(mends, lambda: cells))
 
 
 OnEvaluated = Callable[[int, int], None]

@@ -60,7 +60,7 @@ def _dealt(study: Study, catalog: Catalog, shard: Shard) -> Iterator[Cell]:
                 cells = (
                     cell
                     for part in parts
-                    for cell in cells_of_space(estimator, part, catalog, mends, is_checked=True)
+                    for cell in cells_of_space(estimator, part, catalog, mends)
                 )
                 yield from _unless_empty(estimator, space, catalog, mends, cells)
     except RefusedError as error:
@@ -80,7 +80,7 @@ def _unless_empty(
             return
     if waiting:
         try:
-            check_space(estimator, space, catalog, mends, lambda _number: None)
+            check_space(estimator, space, catalog, mends)
         except EmptySpaceError:
             return
         yield from waiting

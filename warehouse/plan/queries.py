@@ -312,7 +312,7 @@ def is_candidate(run: TrainingRun, problems: Iterable[int], indent: str = "") ->
     """Return the condition of the layouts of some problems with the fixed columns."""
     joined = f"\n{indent}    and "
     listed = ", ".join(map(str, problems))
-    idle = {name: each.degree for each in run.estimator.idle_choices for name in each.choices}
+    idle = {name: each.degree for each in run.estimator.idle_choices for name in each.neutral}
     held = [
         f"({name} = {value_literal(value)} or {idle[name]} = 1)"
         if name in idle

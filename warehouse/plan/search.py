@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.contract import EmptySpaceError, Scalar, content_id
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
-from warehouse.evaluate.profiles import cells_of_space
+from warehouse.evaluate.profiles import cells_of_space, check_space
 from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
 from warehouse.show.formats import count
@@ -246,12 +246,13 @@ def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
     assert search is not None
     [space] = study_of(run, [num_gpus]).spaces
     try:
-        cells = list(cells_of_space(run.estimator, space, run.catalog, run.mends))
+        check_space(run.estimator, space, run.catalog, run.mends)
     except EmptySpaceError as error:
         if any(refusal.column in run.request.held for refusal in error.refusals):
             raise
         return False
-    return any(search.count(cell) for cell in cells)
+    cells = cells_of_space(run.estimator, space, run.catalog, run.mends)
+    return any(map(search.count, cells))
 
 
 # ---- why there is nothing to sweep ----

@@ -98,7 +98,7 @@ class StudyCells:
         if self._sound is None:
             self.check()
         for space, mends in self._sound or ():
-            for cell in cells_of_space(self.estimator, space, self.catalog, mends, is_checked=True):
+            for cell in cells_of_space(self.estimator, space, self.catalog, mends):
                 self._relations.add(cell.relation)
                 if cell.relation == relation:
                     yield cell
@@ -169,7 +169,7 @@ def cells_of_study(study: Study, catalog: Catalog) -> Iterator[Cell]:
             f"use `warehouse evaluate --estimator {study.estimator}` on a file of configurations",
         )
     for space, mends in sound_spaces(study, catalog):
-        yield from cells_of_space(estimator, space, catalog, mends, is_checked=True)
+        yield from cells_of_space(estimator, space, catalog, mends)
 
 
 def sound_spaces(
@@ -265,6 +265,7 @@ def _sound_cells(
 ) -> Iterator[Cell]:
     """Yield the cells of a space that may have parts without a layout."""
     try:
+        check_space(estimator, space, catalog, mends)
         yield from cells_of_space(estimator, space, catalog, mends)
     except EmptySpaceError:
         longest = max(space, key=lambda name: len(space[name]))
