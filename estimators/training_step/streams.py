@@ -212,7 +212,7 @@ def layer_seconds(size: Size, problem: Problem, layout: Layout) -> Streams:
         backward_kernels = backward_kernels + cast.backward_kernels
         in_experts = in_experts + cast.experts
     moved = Streams(*(reduce(np.add, volumes) for volumes in zip(*traffic, strict=True)))
-    lost = _lost_seconds(size, elements, problem.system)
+    lost = _lost_seconds(size, elements, problem)
     of_queries = lost_seconds(elements.grouped * size.query, COPY_BYTES, system)
     experts = stream_seconds(in_experts, system) + rare.experts.lost_seconds
     return Streams(
