@@ -142,8 +142,8 @@ class MeasuredProducts:
     """
 
     def __init__(self, catalog: Catalog, kernels: Text) -> None:
-        self.kernels = kernels
-        names = dict.fromkeys(np.atleast_1d(np.asarray(kernels, dtype=object)).tolist())
+        self.kernels = np.asarray(kernels, dtype=object)
+        names = dict.fromkeys(self.kernels.ravel().tolist())
         measured = [str(name) for name in names if name != FORMULA]
         self._surfaces = {name: surfaces(catalog, name) for name in measured}
         self._rows: dict[int, tuple[Place, list[tuple[str, int, Array]]]] = {}
@@ -169,9 +169,9 @@ class MeasuredProducts:
         number_format
             Place in `FORMATS`: one for all rows, or one a row.
         """
-        if np.ndim(self.kernels) == 0 and np.ndim(number_format) == 0:
+        if self.kernels.ndim == 0 and np.ndim(number_format) == 0:
             return self._seconds(str(self.kernels), int(number_format), sizes, chip)
-        seconds = np.full(np.shape(self.kernels), np.nan)
+        seconds = np.full(self.kernels.shape, np.nan)
         for name, place, rows in self._rows_of(number_format):
             part = [_taken(size, rows) for size in sizes]
             peaks = tuple(_taken(peak, rows) for peak in chip.peaks)
@@ -191,7 +191,7 @@ class MeasuredProducts:
             return cached[1]
         surfaces_of_rows = []
         for name in self._surfaces:
-            of_name = np.equal(np.asarray(self.kernels, dtype=object), name)
+            of_name = np.equal(self.kernels, name)
             for place in distinct(number_format).tolist():
                 rows = np.flatnonzero(of_name & np.equal(place, number_format))
                 if len(rows):

@@ -29,9 +29,9 @@ def tile_share(
     rows, columns, batch
         Size of the result, and how many such products run as one kernel.
     """
-    shares = [_share(rows, columns, batch, tile, num_sms) for tile in TILES]
+    upright, lying = (_share(rows, columns, batch, tile, num_sms) for tile in TILES)
     small = _share(rows, columns, batch, SMALL_TILE, num_sms)
-    best: Real = np.maximum(np.maximum(*shares), small * small_tile_efficiency)
+    best: Real = np.maximum(np.maximum(upright, lying), small * small_tile_efficiency)
     return best
 
 

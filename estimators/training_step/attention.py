@@ -17,7 +17,8 @@ from estimators.structure import equals
 from estimators.training_step.gemm import IN_16_BITS, Gemm, gemm_seconds, stream_seconds
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Layout, Problem, Shape
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.sizes import Size
     from estimators.values import Real
 

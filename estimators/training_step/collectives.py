@@ -24,7 +24,7 @@ from estimators.training_step.network import Group
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Network
-    from estimators.values import Real
+    from estimators.values import Array, Real
 
 GATHER, REDUCE, EXCHANGE = "gather", "all_reduce", "alltoall"
 
@@ -70,7 +70,7 @@ def compare_collectives(columns: Columns, links: Network) -> Compared:
     every = np.ones(len(seconds), dtype=bool)
     moving = sent / rate
     is_pair = gathers & np.equal(gpus, 2)
-    parts: tuple[tuple[str, str, Real, Real], ...] = (
+    parts: tuple[tuple[str, str, Array, Real], ...] = (
         (
             "collective_seconds",
             "fixed cost of collectives",

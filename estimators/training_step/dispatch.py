@@ -32,14 +32,8 @@ from estimators.training_step.network import Group
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
-    from estimators.training_step.problem import (
-        Formats,
-        Layout,
-        Network,
-        Overlap,
-        Problem,
-        Shape,
-    )
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Formats, Layout, Network, Overlap, Problem
     from estimators.training_step.sizes import Size
     from estimators.values import Array, Real, Text
 

@@ -88,7 +88,7 @@ def timed(gemms: Sequence[Gemm], problem: Problem, number_format: Place) -> Sequ
         for place, of_gemm in enumerate(sizes):
             for size, column in zip(of_gemm, table[:, place], strict=True):
                 column[...] = size
-        seconds = list(gemm_seconds(Gemm(*table), problem, number_format))
+        seconds = [*np.asarray(gemm_seconds(Gemm(*table), problem, number_format))]
     factors = problem.kernels.pass_factors
     return [
         forward if gemm.in_pass == FORWARD else forward / factors[gemm.in_pass]
@@ -142,7 +142,8 @@ def of_format(figures: Sequence[Real], number_format: Place) -> Real:
     """Return the figure of a number format, from one for each of `kernels.products.FORMATS`."""
     if np.ndim(number_format) == 0:
         return figures[int(number_format)]
-    return np.choose(number_format, figures)
+    figure: Real = np.choose(np.asarray(number_format), [*np.broadcast_arrays(*figures)])
+    return figure
 
 
 def shapes_of(gemm: Gemm) -> tuple[Flag, Flag]:

@@ -21,7 +21,8 @@ from estimators.training_step.formats import by_recipe
 from estimators.training_step.streams import are_separate, turns_slowly
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Host, Layout, Problem, Shape
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Host, Layout, Problem
     from estimators.training_step.sizes import Size
     from estimators.training_step.spent import Spent
     from estimators.values import Flag, Real

@@ -109,8 +109,9 @@ def matmuls_of(size: Size, problem: Problem) -> dict[str, Matmul]:
     dense = 1.0 - mixed
     tokens, hidden, gates = size.tokens, size.hidden, size.gates
     padded = dispatch.padded_rows(size.expert_tokens, problem.formats)
-    shared_out = mixed * (size.shared_ffn > 0)
-    experts_out = mixed * (size.expert_ffn > 0)
+    ffn_out = np.where(size.ffn > 0, dense, 0.0)
+    shared_out = np.where(size.shared_ffn > 0, mixed, 0.0)
+    experts_out = np.where(size.expert_ffn > 0, mixed, 0.0)
 
     def of_experts(columns: Real, depth: Real, share: Real) -> Matmul:
         return Matmul(padded, columns, depth, share, size.experts, of_experts=True)
@@ -118,7 +119,7 @@ def matmuls_of(size: Size, problem: Problem) -> dict[str, Matmul]:
     return {
         **attention_matmuls(size),
         "ffn_in": Matmul(tokens, gates * size.ffn, hidden, dense, gathers=FORWARD),
-        "ffn_out": Matmul(tokens, hidden, size.ffn, dense * (size.ffn > 0), gathers=INPUT_GRADIENT),
+        "ffn_out": Matmul(tokens, hidden, size.ffn, ffn_out, gathers=INPUT_GRADIENT),
         "shared_in": Matmul(tokens, gates * size.shared_ffn, hidden, mixed),
         "shared_out": Matmul(tokens, hidden, size.shared_ffn, shared_out),
         "experts_in": of_experts(gates * size.expert_ffn, hidden, mixed),
@@ -243,7 +244,8 @@ def _runs(
         return
     share = np.where(matmul.share * matmul.columns > 0, matmul.share, 0.0)
     columns, depth = np.maximum(matmul.columns, 1e-9), np.maximum(matmul.depth, 1e-9)
-    batch, calls, low = matmul.number, np.float64(1.0), matmul.low
+    batch, low = matmul.number, matmul.low
+    calls: Real = 1.0
     if matmul.of_experts:
         batch, calls = dispatch.kernels_of(matmul.number, problem)
     for in_pass, wide, deep in ((FORWARD, columns, depth), (INPUT_GRADIENT, depth, columns)):

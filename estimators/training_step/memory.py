@@ -35,9 +35,9 @@ from estimators.training_step.replicas import sharded_parameters
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from estimators.decoder import Parameters
+    from estimators.decoder import Parameters, Shape
     from estimators.training_step.pipelines import Held
-    from estimators.training_step.problem import Layout, Problem, Shape
+    from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.replicas import Share
     from estimators.training_step.sizes import Size
     from estimators.training_step.spent import Spent
@@ -462,7 +462,7 @@ def communicators(shape: Shape, layout: Layout) -> Real:
     tensor, context = layout.tensor_parallel, layout.context_parallel
     stages, replicas = layout.pipeline_parallel, layout.data_parallel * context
     ties = shape.ties_embedding & (stages > 1)
-    groups: tuple[Flag, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
+    groups: tuple[Flag | bool, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
     has_experts = shape.num_experts > 1
     if np.any(has_experts):
         experts, parts = layout.expert_parallel, layout.expert_tensor_parallel

@@ -27,8 +27,8 @@ from estimators.training_step.network import Group
 from estimators.training_step.pipelines import Ranks, over_kinds
 
 if TYPE_CHECKING:
-    from estimators.decoder import Parameters
-    from estimators.training_step.problem import Layout, Problem, Shape
+    from estimators.decoder import Parameters, Shape
+    from estimators.training_step.problem import Layout, Network, Problem
     from estimators.values import Array, Flag, Real
 
 
@@ -398,18 +398,18 @@ def _unit_seconds(exchange: UnitExchange, problem: Problem, window: Window) -> R
 
 
 def _both(
-    collective: Callable[[Group, Real, Problem, Real], Real],
+    collective: Callable[[Group, Real, Network, Real], Real],
     share: Share,
     group: Mapping[str, Group],
     size: Real,
-    problem: Problem,
+    links: Network,
     calls: Real,
 ) -> Real:
     """Return the seconds of a collective over the dense parameters, and over experts."""
-    dense = collective(group["data"], size * share.dense, problem, calls)
+    dense = collective(group["data"], size * share.dense, links, calls)
     if not np.any(share.experts):
         return dense
-    experts = collective(group["expert_data"], size * share.experts, problem, calls)
+    experts = collective(group["expert_data"], size * share.experts, links, calls)
     return dense + np.where(share.experts > 0, experts, 0.0)
 
 

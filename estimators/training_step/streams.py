@@ -34,7 +34,8 @@ from estimators.training_step.formats import are_fused, casts
 from estimators.training_step.gemm import stream_seconds
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Layout, Problem, Program, Shape, System
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Layout, Problem, Program, System
     from estimators.training_step.sizes import Size
     from estimators.values import Flag, Real
 
@@ -395,12 +396,11 @@ class RareWork(NamedTuple):
 
 def rare_work(size: Size, problem: Problem) -> RareWork:
     """Return the work of the parts that few models have."""
-    outside = [_of_heads(in_pass, size, problem) for in_pass in (0, 1)]
+    forward, backward = (_of_heads(in_pass, size, problem) for in_pass in (0, 1))
     if not (np.any(problem.shape.sparse_share) and np.any(are_separate(problem))):
-        return RareWork(*outside, Work())
-    inside = [_of_experts(in_pass, size, problem) for in_pass in (0, 1)]
-    forward, backward = (_sum(*parts) for parts in zip(outside, inside, strict=True))
-    return RareWork(forward, backward, inside[0])
+        return RareWork(forward, backward, Work())
+    experts, backward_experts = (_of_experts(in_pass, size, problem) for in_pass in (0, 1))
+    return RareWork(_sum(forward, experts), _sum(backward, backward_experts), experts)
 
 
 def _of_heads(in_pass: int, size: Size, problem: Problem) -> Work:

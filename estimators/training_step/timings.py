@@ -37,7 +37,7 @@ from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.sizes import size_of
 
 if TYPE_CHECKING:
-    from estimators.values import Place
+    from estimators.values import Place, Real
 
 System = Callable[[str, Catalog], Problem]
 """Returns a system, with the measured products of its accelerator."""
@@ -241,7 +241,7 @@ def compare_attention(columns: Columns, problem: Problem, is_sustained: bool) ->
 def _compared(
     seconds: Array,
     read: Array,
-    joules: Array,
+    joules: Real,
     left_out: dict[str, Array],
     kinds: tuple[tuple[str, str, Array], ...],
     problem: Problem,
