@@ -6,10 +6,7 @@ from there one to each rank of that node that has any. The result comes back the
 backward pass sends the gradient of the result forth and the gradient of the token back: four
 exchanges a layer and microbatch.
 
-Tokens are spread evenly unless `expert_routing` or `expert_load_ratio` says otherwise. Reference
-table `expert_load` has a ratio by power law, number of experts and number of ranks: the tokens of
-the fullest rank of experts over the mean. The ratios are those of measured kernels. Eight in ten of
-the kernels lie between `lowest_load_ratio` and `highest_load_ratio`.
+Tokens are spread evenly unless `expert_routing` or `expert_load_ratio` says otherwise.
 
 Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/token_dispatcher.py
 (MoEAlltoAllTokenDispatcher, MoEAllGatherTokenDispatcher, MoEFlexTokenDispatcher) and
@@ -20,7 +17,7 @@ docs/legacy.md; @94a9f8f (branch hybrid-ep) docs/README_Hybrid-EP.md; arXiv 2412
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -29,13 +26,13 @@ from estimators.training_step import network
 from estimators.training_step.formats import are_fused, by_recipe
 from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.network import Group
+from estimators.training_step.sizes import load_ratio
 
 if TYPE_CHECKING:
-    from estimators.contract import Catalog
     from estimators.decoder import Shape
     from estimators.training_step.problem import Formats, Layout, Network, Overlap, Problem
     from estimators.training_step.sizes import Size
-    from estimators.values import Array, Real, Text
+    from estimators.values import Real
 
 RESULT_BYTES = 2.0
 """Bytes of an element of a result, and of every gradient: they are summed in 16 bits."""
@@ -44,15 +41,9 @@ PROBABILITY_BYTES = 4.0
 """Bytes of the weight of a copy, which travels with it (token_dispatcher.py, FP32)."""
 
 ALIGNMENTS = (1.0, 16.0, 16.0, 16.0, 32.0, 32.0)
-"""Rows that an expert's part is padded to, by `formats.RECIPES`: FP8 kernels need multiples of 16,
+"""Rows that an expert's part is padded to, by `recipes.RECIPES`: FP8 kernels need multiples of 16,
 those with scales of blocks of 32 or 16 values multiples of 32 (`get_align_size_for_quantization`).
 """
-
-
-BALANCED = "balanced"
-"""The value of `expert_routing` with which each rank of experts has the mean."""
-
-LOADS = "expert_load"
 
 
 class AllToAll(NamedTuple):
@@ -60,25 +51,6 @@ class AllToAll(NamedTuple):
 
     forward: Real
     backward: Real
-
-
-def load_ratio(problem: Problem, layout: Layout) -> Real:
-    """Return the tokens of the fullest rank of experts over the mean.
-
-    It is `expert_load_ratio`, or the ratio of `expert_routing` where that is larger. It is at most
-    the number of ranks (one rank has all copies), and at most experts / `experts_per_token` (each
-    expert of the rank has every token).
-    """
-    shape, experts = problem.shape, problem.experts
-    most = np.minimum(shape.num_experts / shape.experts_per_token, layout.expert_parallel)
-    ratio, measured = experts.expert_load_ratio, problem.kernels.measured
-    if measured is not None and not np.all(equals(experts.expert_routing, BALANCED)):
-        by_law = measured.loads.ratio(
-            experts.expert_routing, shape.num_experts, layout.expert_parallel
-        )
-        ratio = np.maximum(ratio, by_law)
-    least: Real = np.minimum(ratio, most)
-    return least
 
 
 def all_to_all_of(
@@ -306,59 +278,3 @@ def overlaps(overlap: Overlap) -> Real:
         overlap.overlapped_expert_fraction,
         overlap.expert_overlap_fraction,
     )
-
-
-class MeasuredLoads:
-    """The loads of the fullest rank of experts, by routing: those of table `expert_load`."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def ratio(self, routing: Text, num_experts: Real, ranks: Real) -> Real:
-        """Return the tokens of the fullest rank of experts over the mean, by `expert_routing`.
-
-        Between measured numbers of experts and of ranks the ratio is linear in their logarithms;
-        beyond them it is that of the nearest number. With one rank it is 1, and where the routing
-        is balanced.
-        """
-        names = np.asarray(routing, dtype=object)
-        laws = self._of_laws()
-        ratio: Real = np.float64(1.0)
-        for name in sorted({*names.ravel()} - {BALANCED}):
-            by_law = _between(laws[name], num_experts, ranks)
-            ratio = np.where(np.equal(names, name), by_law, ratio)
-        return ratio
-
-    def _of_laws(self) -> dict[str, dict[int, dict[int, float]]]:
-        """Return routing -> number of experts -> number of ranks -> ratio."""
-        laws: dict[str, dict[int, dict[int, float]]] = {}
-        for row in self._catalog.tables[LOADS].values():
-            experts, ranks = int(row["num_experts"] or 0), int(row["expert_parallel"] or 0)
-            law = laws.setdefault(str(row["expert_routing"]), {})
-            law.setdefault(experts, {})[ranks] = float(row["expert_load_ratio"] or 1.0)
-        return laws
-
-
-def _between(curves: dict[int, dict[int, float]], experts: Real, ranks: Real) -> Real:
-    """Return the ratio of a number of experts on a number of ranks."""
-    sizes, places = np.broadcast_arrays(_log(experts), _log(ranks))
-    known = sorted(curves)
-    by_size = np.stack([_curve(curves[size], places) for size in known])
-    place = np.interp(sizes, _log(known), range(len(known)))
-    low = np.floor(place).astype(np.int64)
-    high = np.minimum(low + 1, len(known) - 1)
-    below, above = (np.take_along_axis(by_size, end[np.newaxis], axis=0)[0] for end in (low, high))
-    share = place - low
-    ratio: Real = (1 - share) * below + share * above
-    return ratio
-
-
-def _curve(ratios: dict[int, float], places: Array) -> Array:
-    """Return the ratios at logarithms of numbers of ranks."""
-    known = {1: 1.0, **ratios}
-    ranks = sorted(known)
-    return np.asarray(np.interp(places, _log(ranks), [known[number] for number in ranks]))
-
-
-def _log(numbers: Any) -> Array:
-    return np.log2(np.maximum(np.asarray(numbers, dtype=np.float64), 1.0))

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from estimators.decoder import Shape
     from estimators.training_step.problem import Host, Layout, Problem
     from estimators.training_step.sizes import Size
-    from estimators.training_step.spent import Spent
     from estimators.values import Flag, Real
 
 SPLIT_COLLECTIVES = (4.0, 6.0)
@@ -58,14 +57,14 @@ EXPERT_MATMULS = (2.0, 4.0)
 
 EXPERT_CASTS = (0.0, 0.0, 8.0, 2.0, 2.0, 6.0)
 """Kernels of a pass that cast an expert's part of the inputs of two products, or of their
-gradients, by `formats.RECIPES`. With the scale of a tensor each part takes four: clear the largest
+gradients, by `recipes.RECIPES`. With the scale of a tensor each part takes four: clear the largest
 value, find it, scale, cast. With delayed scales one kernel casts the parts of all experts. With
 scales of blocks each part takes one (NVIDIA/TransformerEngine v2.9
 transformer_engine/pytorch/csrc/extensions/cast.cpp `multi_tensor_quantize_impl`, quantizer.cpp
 `quantize_impl`, common/recipe/current_scaling.cu). NVFP4 is counted in that older code, +-4."""
 
 EXPERT_TENSORS = (0.0, 2.0, 2.0, 2.0, 2.0, 2.0)
-"""Quantized tensors of an expert that the host makes in a pass, by `formats.RECIPES`. Each is a
+"""Quantized tensors of an expert that the host makes in a pass, by `recipes.RECIPES`. Each is a
 Python object with three allocations, or with four views of one allocation for all experts (cast.cpp
 `split_quantize`, `bulk_allocate_mxfp8_tensors`, quantizer.cpp
 `Float8CurrentScalingQuantizer::create_tensor`). Each costs the host an `OPERATION`."""
@@ -235,32 +234,6 @@ def _captures_layer(host: Host, shape: Shape) -> Flag:
     """
     holds = host.captures_attention | np.equal(shape.sparse_share, 0)
     return host.uses_cuda_graphs & holds
-
-
-def saved_seconds(layer: Spent, work: Real, layers: Real, problem: Problem) -> Real:
-    """Return the seconds of waiting that a single stage saves in a microbatch.
-
-    A stage of a pipeline synchronizes between passes and saves nothing. A single stage does not
-    synchronize: during passes that keep the GPU busy for longer, and during the output layer, the
-    host runs ahead, as far as the queue is long. At best the longer of all launches and all work
-    remains. A mixture saves nothing, because the host waits for the GPU in each layer.
-
-    Parameters
-    ----------
-    layer
-        One layer and microbatch, a `spent.Spent`.
-    work
-        Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
-    layers
-        Layers of the stage.
-    """
-    host = problem.host
-    vocabulary = host.vocabulary_launches * host.host_seconds_per_launch
-    together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)
-    # the launches of a pass are about half of those of both
-    room = 2 * QUEUE
-    saved = (layers * layer.waits - together) * (room / np.maximum(layers * layer.launches, room))
-    return np.where(problem.shape.sparse_share > 0, 0.0, saved)
 
 
 def optimizer_launch_seconds(layers: Real, problem: Problem) -> Real:

@@ -63,3 +63,10 @@ def average(kinds: Sequence[Kind], figures: Sequence[Any]) -> Any:
         np.where(kind.share > 0, kind.share * figure, 0.0)
         for kind, figure in zip(kinds, figures, strict=True)
     )
+
+
+def of_last(kinds: Sequence[Kind], figures: Sequence[Real]) -> Real:
+    """Return the figure of the model's last kind of layer: the mixture, if it has one."""
+    if len(kinds) == 1:
+        return figures[0]
+    return np.where(np.greater(kinds[-1].share, 0), figures[-1], figures[0])

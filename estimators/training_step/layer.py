@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.structure import equals
-from estimators.training_step import modules, power, streams
+from estimators.training_step import power, recompute, streams
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Launches, forward_wait, host_of
 from estimators.training_step.matmuls import matmul_seconds
@@ -29,6 +29,10 @@ LAYER_KEYS = (
     *("uses_sequence_parallel", "microbatch_size"),
 )
 """Layout columns that a layer's time depends on."""
+
+
+_WAITS = ("tensor_comm", "context_comm", "expert_comm")
+"""Parts of a pass that are exposed transfers."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,7 @@ def work_of(problem: Problem, layout: Layout) -> Work:
         attention_core(size, problem, layout),
         streams.layer_seconds(size, problem, layout),
         transfers_of(size, problem, layout),
-        modules.stream_parts(size, problem, layout),
+        recompute.stream_parts(size, problem, layout),
         power.flops_of(size, problem, layout),
     )
 
@@ -125,7 +129,7 @@ def layer_of(work: Work, problem: Problem, layout: Layout) -> Layer:
     """
     launches = host_of(work.size, problem, layout)
     layer = _at_clock(1.0, work, launches, problem)
-    load = power.load_of(layer, work.flops, problem)
+    load = load_of(layer, work.flops, problem)
     clocks = power.clocks_of(load, problem.power, problem.run.num_gpus)
     if np.any(clocks.slowest < 1.0):
         layer = _at_clock(clocks.slowest, work, launches, problem)
@@ -150,15 +154,15 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
         "elementwise": stream.backward,
         **comm["backward"],
     }
-    recompute = _again(problem, forward, core.again, matmuls["operations"])
-    if modules.any_again(problem.program):
-        recompute = modules.added(recompute, forward, core.again, matmuls, work.parts, problem)
-    spent = sum(backward.values()) + sum(recompute.values())
+    again = _again(problem, forward, core.again, matmuls["operations"])
+    if recompute.any_again(problem.program):
+        again = recompute.added(again, forward, core.again, matmuls, work.parts, problem)
+    spent = sum(backward.values()) + sum(again.values())
     expert_work = matmuls["experts"] + stream.experts + forward["expert_comm"]
     forward["host"] = forward_wait(launches, sum(forward.values()), expert_work, problem)
     backward["host"] = np.maximum(launches.backward - spent, 0.0)
     weight_gradients = matmuls["weight_gradient"]
-    return Layer(forward, backward, recompute, launches, weight_gradients=weight_gradients)
+    return Layer(forward, backward, again, launches, weight_gradients=weight_gradients)
 
 
 def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Parts:
@@ -175,11 +179,40 @@ def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Pa
     core, operations
         Seconds of the core of attention, and of the matmuls whose results are dropped.
     """
-    recompute = problem.choices.activation_recompute
-    is_full, is_selective = equals(recompute, "full"), equals(recompute, "selective")
+    choice = problem.choices.activation_recompute
+    is_full, is_selective = equals(choice, "full"), equals(choice, "selective")
     again: Parts = {name: np.where(is_full, part, 0.0) for name, part in forward.items()}
     repeats = is_selective & problem.program.recomputes_operations
     again["attention"] = np.where(is_selective & ~repeats, core, again["attention"])
     again["gemm"] = np.where(repeats, operations, again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
+
+
+def load_of(layer: Layer, flops: power.Flops, problem: Problem) -> power.Load:
+    """Return the load of a layer whose times are those at full clock."""
+    passes = (layer.forward, layer.backward, layer.recompute)
+    matmuls, attention, streams = (
+        sum(part[name] for part in passes) for name in ("gemm", "attention", "elementwise")
+    )
+    waits = sum(part[name] for part in passes for name in _WAITS)
+    # separate operations of attention stream the scores through memory
+    is_flash = equals(problem.choices.attention, "flash")
+    arithmetic = matmuls + np.where(is_flash, attention, 0.0)
+    streams = streams + np.where(is_flash, 0.0, attention)
+    of_matmuls = 3.0 + _share(layer.recompute["gemm"], layer.forward["gemm"])
+    of_attention = 1.0 + flops.backward_attention
+    of_attention = of_attention + _share(layer.recompute["attention"], layer.forward["attention"])
+    joules = power.gemm_joules(flops.matmuls * of_matmuls, problem)
+    joules = joules + problem.power.attention_joules_per_flop * flops.attention * of_attention
+    return power.Load(
+        arithmetic,
+        layer.seconds - arithmetic,
+        joules,
+        power.memory_watts(problem) * streams + problem.power.transfer_watts * waits,
+    )
+
+
+def _share(part: Real, whole: Real) -> Real:
+    """Return part over whole, 0 where the whole is nothing."""
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)

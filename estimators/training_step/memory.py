@@ -28,8 +28,9 @@ from estimators.factored import take
 from estimators.structure import equals
 from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
-from estimators.training_step.modules import IN_MIXTURE, any_again
+from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.pipelines import microbatches_of, over_kinds
+from estimators.training_step.recompute import any_again
 from estimators.training_step.replicas import sharded_parameters
 
 if TYPE_CHECKING:

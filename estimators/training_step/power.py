@@ -29,7 +29,6 @@ from estimators.training_step.gemm import of_format
 from estimators.training_step.matmuls import attention_flops
 
 if TYPE_CHECKING:
-    from estimators.training_step.layer import Layer
     from estimators.training_step.problem import Layout, Power, Problem
     from estimators.training_step.sizes import Size
     from estimators.values import Real
@@ -44,9 +43,6 @@ reach above a low limit."""
 
 _LEAST_PACE = 0.1
 """Least pace of the slowest GPU. Assumed; a wide spread of clocks would make it negative."""
-
-_WAITS = ("tensor_comm", "context_comm", "expert_comm")
-"""Parts of a pass that are exposed transfers."""
 
 
 class Flops(NamedTuple):
@@ -92,31 +88,6 @@ def flops_of(size: Size, problem: Problem, layout: Layout) -> Flops:
         attention_flops(size) + 2.0 * (dense + shared + experts + router),
         np.where(is_flash, flash_flops(size, problem.shape, layout), square),
         np.where(is_flash, backward_products(problem.shape), 2.0),
-    )
-
-
-def load_of(layer: Layer, flops: Flops, problem: Problem) -> Load:
-    """Return the load of a layer whose times are those at full clock."""
-    power = problem.power
-    passes = (layer.forward, layer.backward, layer.recompute)
-    matmuls, attention, streams = (
-        sum(part[name] for part in passes) for name in ("gemm", "attention", "elementwise")
-    )
-    waits = sum(part[name] for part in passes for name in _WAITS)
-    # separate operations of attention stream the scores through memory
-    is_flash = equals(problem.choices.attention, "flash")
-    arithmetic = matmuls + np.where(is_flash, attention, 0.0)
-    streams = streams + np.where(is_flash, 0.0, attention)
-    of_matmuls = 3.0 + _share(layer.recompute["gemm"], layer.forward["gemm"])
-    of_attention = 1.0 + flops.backward_attention
-    of_attention = of_attention + _share(layer.recompute["attention"], layer.forward["attention"])
-    joules = gemm_joules(flops.matmuls * of_matmuls, problem)
-    joules = joules + power.attention_joules_per_flop * flops.attention * of_attention
-    return Load(
-        arithmetic,
-        layer.seconds - arithmetic,
-        joules,
-        memory_watts(problem) * streams + power.transfer_watts * waits,
     )
 
 
@@ -255,8 +226,3 @@ def _energy(clock: Real, power: Power) -> Real:
     """Return the energy of a FLOP at a clock over that at `clock_at_limit`."""
     energy: Real = (clock / power.clock_at_limit) ** (power.power_exponent - 1.0)
     return energy
-
-
-def _share(part: Real, whole: Real) -> Real:
-    """Return part over whole, 0 where the whole is nothing."""
-    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)

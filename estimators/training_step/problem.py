@@ -15,10 +15,10 @@ import numpy as np
 
 from estimators.decoder import Shape
 from estimators.kernels.attention import MeasuredAttention
+from estimators.kernels.loads import MeasuredLoads
 from estimators.kernels.products import MeasuredProducts
 from estimators.structure import Structure
-from estimators.training_step import formats
-from estimators.training_step.dispatch import MeasuredLoads
+from estimators.training_step import recipes
 from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.modules import flags_of
 
@@ -166,7 +166,7 @@ class Formats(Structure):
     low_format
         Place of the format in few bits in `kernels.products.FORMATS`; 0: 16 bits.
     recipe
-        Place of `number_recipe` in `formats.RECIPES`.
+        Place of `number_recipe` in `recipes.RECIPES`.
     """
 
     precision: Text
@@ -396,7 +396,7 @@ class Problem(Mapping[str, Any]):
             kernels=Kernels.of(columns, measured=measured),
             power=Power.of(columns),
             formats=Formats.of(
-                columns, low_format=formats.places(columns), recipe=formats.recipes(columns)
+                columns, low_format=recipes.places(columns), recipe=recipes.recipe_places(columns)
             ),
             overlap=overlap,
             sharding=Sharding.of(columns),

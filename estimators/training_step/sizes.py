@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.training_step import dispatch
+from estimators.kernels.loads import BALANCED
+from estimators.structure import equals
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
@@ -75,7 +76,7 @@ def size_of(problem: Problem, layout: Layout) -> Size:
     key_size = shape.qk_head_size + shape.qk_rotary_size
     # ranks that split the width of an expert gather each other's tokens
     expert_tensor = layout.expert_tensor_parallel
-    gathered_tokens = tokens / tensor * expert_tensor * dispatch.load_ratio(problem, layout)
+    gathered_tokens = tokens / tensor * expert_tensor * load_ratio(problem, layout)
     return Size(
         tokens=tokens,
         rows=rows,
@@ -95,3 +96,22 @@ def size_of(problem: Problem, layout: Layout) -> Size:
         shared_ffn=shape.shared_ffn_hidden_size / tensor,
         gates=np.where(shape.uses_glu, 2.0, 1.0),
     )
+
+
+def load_ratio(problem: Problem, layout: Layout) -> Real:
+    """Return the tokens of the fullest rank of experts over the mean.
+
+    It is `expert_load_ratio`, or the ratio of `expert_routing` where that is larger. It is at most
+    the number of ranks (one rank has all copies), and at most experts / `experts_per_token` (each
+    expert of the rank has every token).
+    """
+    shape, experts = problem.shape, problem.experts
+    most = np.minimum(shape.num_experts / shape.experts_per_token, layout.expert_parallel)
+    ratio, measured = experts.expert_load_ratio, problem.kernels.measured
+    if measured is not None and not np.all(equals(experts.expert_routing, BALANCED)):
+        by_law = measured.loads.ratio(
+            experts.expert_routing, shape.num_experts, layout.expert_parallel
+        )
+        ratio = np.maximum(ratio, by_law)
+    least: Real = np.minimum(ratio, most)
+    return least

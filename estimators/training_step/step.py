@@ -15,7 +15,7 @@ import numpy as np
 
 from estimators.factored import Gathered, stacked, take
 from estimators.training_step import network
-from estimators.training_step.kinds import average, kinds_of
+from estimators.training_step.kinds import average, kinds_of, of_last
 from estimators.training_step.layer import layer_of
 from estimators.training_step.memory import (
     Microbatch,
@@ -31,7 +31,12 @@ from estimators.training_step.pace import paced_by
 from estimators.training_step.pipelines import microbatches_of, over_kinds
 from estimators.training_step.replicas import Window, exchange_seconds
 from estimators.training_step.spent import Costs, Spent, spent_on
-from estimators.training_step.vocabulary import Vocabulary, vocabulary_of, with_further_tokens
+from estimators.training_step.vocabulary import (
+    FurtherLayer,
+    Vocabulary,
+    vocabulary_of,
+    with_further_tokens,
+)
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
@@ -78,16 +83,19 @@ def costs_of(shared: Shared, problem: Problem) -> Costs:
         for kind in kinds
     ]
     of_average: Spent = average(kinds, spent)
-    words = vocabulary_of(shared.vocabulary, problem, of_average.clock)
-    words = with_further_tokens(words, kinds, spent, size, problem, table)
+    vocabulary = vocabulary_of(shared.vocabulary, problem, of_average.clock)
+    if np.any(problem.shape.num_mtp_layers):
+        figures = ([getattr(part, name) for part in spent] for name in FurtherLayer._fields)
+        further = FurtherLayer(*(of_last(kinds, figure) for figure in figures))
+        vocabulary = with_further_tokens(vocabulary, further, size, problem, table)
     layer = of_average.take(to_layer)
     by_kind = {kinds[0].name: layer}
     if len(kinds) > 1:
         by_kind = {
             kind.name: seconds.take(to_layer) for kind, seconds in zip(kinds, spent, strict=True)
         }
-    words = Vocabulary(*(take(figure, to_layer) for figure in words))
-    return Costs(layer, by_kind, words, shared.added)
+    vocabulary = Vocabulary(*(take(figure, to_layer) for figure in vocabulary))
+    return Costs(layer, by_kind, vocabulary, shared.added)
 
 
 def stored_bytes(shared: Shared, problem: Problem) -> dict[str, Microbatch]:

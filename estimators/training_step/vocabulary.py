@@ -34,10 +34,8 @@ from estimators.training_step.streams import LOSS_BYTES, lost_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from estimators.training_step.kinds import Kind
     from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.sizes import Size
-    from estimators.training_step.spent import Spent
     from estimators.values import Real
 
 
@@ -168,36 +166,30 @@ def _added_up(seconds: Sequence[Real], problem: Problem) -> Real:
 # ---- further tokens ----
 
 
+class FurtherLayer(NamedTuple):
+    """Seconds and joules of a layer that predicts a further token, and its clock."""
+
+    seconds: Real
+    joules: Real
+    clock: Real
+
+
 def with_further_tokens(
-    vocabulary: Vocabulary,
-    kinds: Sequence[Kind],
-    spent: Sequence[Spent],
-    size: Size,
-    problem: Problem,
-    layout: Layout,
+    vocabulary: Vocabulary, layer: FurtherLayer, size: Size, problem: Problem, layout: Layout
 ) -> Vocabulary:
     """Return the vocabulary with the costs of further tokens on the rank of the output layer.
 
-    Parameters
-    ----------
-    vocabulary
-        Of the next token alone.
-    kinds, spent
-        The kinds of layers of a model, and the seconds of one of each.
+    `vocabulary` is that of the next token alone.
     """
     times = problem.shape.num_mtp_layers
-    if not np.any(times):
-        return vocabulary
-    layer = _last(kinds, [of_kind.seconds for of_kind in spent])
-    joules = _last(kinds, [of_kind.joules for of_kind in spent])
-    clock = _last(kinds, [of_kind.clock for of_kind in spent])
-    projection = projection_of(size, problem, layout, clock)
+    projection = projection_of(size, problem, layout, layer.clock)
     output, embedding = vocabulary.output, vocabulary.embedding
     comm = projection.comm + vocabulary.output_comm + vocabulary.embedding_comm
+    joules = layer.joules + projection.joules + vocabulary.joules
     return vocabulary._replace(
-        output=output + times * (layer + projection.seconds + output + embedding),
+        output=output + times * (layer.seconds + projection.seconds + output + embedding),
         output_comm=vocabulary.output_comm + times * comm,
-        joules=vocabulary.joules + times * (joules + projection.joules + vocabulary.joules),
+        joules=vocabulary.joules + times * joules,
     )
 
 
@@ -232,10 +224,3 @@ def projection_of(size: Size, problem: Problem, layout: Layout, clock: Real) -> 
         np.where(layout.uses_sequence_parallel, split, whole),
         power.vocabulary_joules(flops, streams, clock, problem),
     )
-
-
-def _last(kinds: Sequence[Kind], figures: Sequence[Real]) -> Real:
-    """Return the figure of the model's last kind of layer: the mixture, if it has one."""
-    if len(kinds) == 1:
-        return figures[0]
-    return np.where(np.greater(kinds[-1].share, 0), figures[-1], figures[0])

@@ -13,9 +13,9 @@ from benchmarks.condense_routing import SHAPE, condensed
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog
 from estimators.decoder import Shape
+from estimators.kernels.loads import MeasuredLoads
 from estimators.structure import real
 from estimators.training_step import dispatch, network
-from estimators.training_step.dispatch import MeasuredLoads
 from estimators.training_step.network import Group
 from estimators.training_step.problem import Layout
 from tests.estimators.training_step_cases import CATALOG, problem_with, step, step_with, steps
@@ -25,7 +25,7 @@ from warehouse.database.catalog import packaged_catalog
 
 def routed(experts: int, chosen: int, groups: int = 1, kept: int = 1) -> Shape:
     """Return a shape that chooses some of its experts in some of their groups."""
-    columns = {"num_experts": experts, "experts_per_token": chosen}
+    columns: dict[str, Any] = {"num_experts": experts, "experts_per_token": chosen}
     return problem_with(**columns, route_groups=groups, route_groups_kept=kept).shape
 
 

@@ -51,7 +51,7 @@ CHIP: dict[str, Any] = {
 }
 
 
-def seconds(rows: int, columns: int, depth: int, batch: int = 1, **chip: Any) -> Any:
+def seconds(rows: int, columns: int, depth: int, batch: float = 1, **chip: Any) -> Any:
     """Return the seconds of a GEMM on a chip, in the format of its recipe."""
     problem = problem_with(**{**CHIP, **chip})
     return gemm_seconds(Gemm(rows, columns, depth, batch), problem, problem.formats.low_format)
@@ -98,7 +98,8 @@ def test_a_product_loses_to_a_shallow_inner_dimension() -> None:
 
 def test_a_product_takes_what_its_operands_take_to_read_and_write_if_that_is_longer() -> None:
     # 2 x (256 + 256) x 64 read and 2 x 256 x 256 written: 196,608 bytes at 0.5e9 B/s.
-    slow = {"hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5, "launch_seconds": 3e-6}
+    slow: dict[str, Any] = {"hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5}
+    slow["launch_seconds"] = 3e-6
     assert seconds(256, 256, 64, **slow) == close(196_608 / 0.5e9 + 3e-6)
     # In FP8 the operands take a byte: 32,768 + 131,072, of three products in one launch.
     low = {**slow, "number_recipe": "tensorwise"}
@@ -118,7 +119,7 @@ def test_a_product_in_fp4_runs_at_its_own_rate_and_reads_half_a_byte() -> None:
     found = seconds(256, 128, 512, number_recipe="nvfp4")
     assert found == close(2 * 256 * 128 * 512 / 1e12)
     # 0.5 x (256 + 256) x 64 read and 2 x 256 x 256 written: 147,456 bytes at 0.5e9 B/s.
-    slow = {"hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5}
+    slow: dict[str, Any] = {"hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5}
     assert seconds(256, 256, 64, number_recipe="nvfp4", **slow) == close(147_456 / 0.5e9)
 
 

@@ -228,9 +228,11 @@ def problem_with(catalog: Catalog | None = None, **columns: Any) -> Problem:
         "num_layers": 1,
         "num_dense_layers": 0,
         "num_experts": 1,
+        "kernels": "formula",
         "number_recipe": "none",
         "transposes_operands": True,
         "overlaps_expert_comm": False,
+        "activation_recompute": "none",
     }
     return Problem.of({**needed, **columns}, catalog)
 
