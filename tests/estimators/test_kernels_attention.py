@@ -179,7 +179,7 @@ def test_both_passes_on_h100_are_those_that_the_authors_show(
 ) -> None:
     """TFLOP/s at 2, 4, 8 thousand tokens, causal (flash2_h100_fwd_bwd_benchmark.png)."""
     known = packaged_catalog()
-    case = {"kernels": "H100 SXM 80GB", "attention_program": program, "head_size": head_size}
+    case = {"kernels": "H100 SXM 80GB", "program": program, "head_size": head_size}
     found = rates(known, **case)
     for length, both in zip((2048, 4096, 8192), published, strict=True):
         forward, backward = found.seconds(1.0, length, 1e9, 989.5e12, 132)
@@ -202,7 +202,7 @@ def test_forward_passes_on_h100_are_those_that_the_authors_show(
 ) -> None:
     """TFLOP/s at 2, 4, 8 thousand tokens, causal (flash3_fp16_fwd.png)."""
     known = packaged_catalog()
-    case = {"kernels": "H100 SXM 80GB", "attention_program": program, "head_size": head_size}
+    case = {"kernels": "H100 SXM 80GB", "program": program, "head_size": head_size}
     found = rates(known, **case)
     for length, forward in zip((2048, 4096, 8192), published, strict=True):
         seconds, _ = found.seconds(1.0, length, 1e9, 989.5e12, 132)
