@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from estimators.columns import COLUMNS
 from estimators.divisors import divisors
 from estimators.values import Array, Flag, Values
 
 Explanation = Callable[[Values], str]
+
+_TRIED = 4_096
+"""Values that a hint tries: the least ones, and those to either side of the row's."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,12 @@ class Rule:
         Columns that the rule reads.
     holds
         Predicate: takes columns (or scalars) by these names.
-    reason, hint
-        Texts for a row that breaks the rule: functions of the row's scalars.
+    reason
+        Why a row breaks the rule, from the row's scalars.
+    advice
+        The hint for such a row. By default values that keep the rule are found by trying.
+    varies
+        Columns of which `hint` tries values; by default `column`.
     """
 
     name: str
@@ -37,7 +45,51 @@ class Rule:
     needs: tuple[str, ...]
     holds: Callable[[Values], Flag]
     reason: Explanation
-    hint: Explanation
+    advice: Explanation | None = None
+    varies: tuple[str, ...] = ()
+
+    def hint(self, row: Values) -> str:
+        """Return how to keep the rule: the nearest values of a column that do, or the advice."""
+        if self.advice is not None:
+            return self.advice(row)
+        words: list[str] = []
+        for name in self.varies or (self.column,):
+            values = self._nearest(row, name)
+            is_named = bool(words) or name != self.column
+            words += [f"`{name}` {values}" if is_named else values] if values else []
+        others = " or ".join(f"`{name}`" for name in self.needs)
+        return f"use {', or '.join(words)}" if words else f"use another {others}"
+
+    def _nearest(self, row: Values, name: str) -> str:
+        """Return the values of a column next to the row's that keep the rule; "" for none."""
+        column, value = COLUMNS[name], row[name]
+        if column.kind in ("str", "bool"):
+            tried = np.array(column.choices or (True, False), dtype=object)
+            return _any_of([str(kept).lower() for kept in self._kept(row, name, tried)])
+        if column.kind == "float" or value is None:
+            return ""
+        least = int(column.minimum or 0)
+        near = np.arange(max(int(value) - _TRIED, least), int(value) + _TRIED)
+        tried = np.union1d(np.arange(least, least + _TRIED), near)
+        tried = tried[tried != value].astype(np.float64)
+        kept = self._kept(row, name, tried)
+        below, above = kept[kept < value], kept[kept > value]
+        if not len(above) and 1 < len(below) == np.count_nonzero(tried <= below[-1]):
+            return f"at most {below[-1]:.0f}"
+        if not len(below) and 0 < len(above) == np.count_nonzero(tried >= above[0]):
+            return f"{above[0]:.0f} or more"
+        return _any_of([f"{number:.0f}" for number in (*below[-1:], *above[:1])])
+
+    def _kept(self, row: Values, name: str, tried: Array) -> Array:
+        """Return those of the tried values of a column with which the row keeps the rule."""
+        columns = {}
+        for need in self.needs:
+            is_number = COLUMNS[need].kind in ("int", "float")
+            columns[need] = np.full(len(tried), row[need], dtype=float if is_number else object)
+        with np.errstate(all="ignore"):
+            holds = np.broadcast_to(self.holds({**columns, name: tried}), len(tried))
+        kept: Array = tried[np.asarray(holds, dtype=bool)]
+        return kept
 
 
 INTERLEAVING_NEEDS_STAGES = Rule(
@@ -46,24 +98,19 @@ INTERLEAVING_NEEDS_STAGES = Rule(
     ("virtual_pipeline", "pipeline_parallel"),
     lambda v: np.less_equal(v["virtual_pipeline"], 1) | np.greater(v["pipeline_parallel"], 1),
     lambda _: "interleaves a pipeline of one stage",
-    lambda _: "use 1, or more than one stage",
+    varies=("virtual_pipeline", "pipeline_parallel"),
 )
 """Chunks of a stage are interleaved with those of other stages."""
 
 
-def divides(column: str, whole: str, *, name: str = "", hint: Explanation | None = None) -> Rule:
+def divides(column: str, whole: str, *, name: str = "") -> Rule:
     """Return the rule that `column` divides `whole` without remainder."""
-
-    def divisors_of_whole(row: Values) -> str:
-        return f"use {one_of(divisors(int(row[whole])))}" if int(row[whole]) >= 1 else ""
-
     return divides_number(
         name or f"{column} divides {whole}",
         column,
         (whole,),
         lambda values: values[whole],
         lambda row: f"`{whole}` {row[whole]}",
-        hint or divisors_of_whole,
     )
 
 
@@ -73,7 +120,7 @@ def divides_number(
     needs: tuple[str, ...],
     number: Callable[[Values], Any],
     words: Explanation,
-    hint: Explanation | None = None,
+    advice: Explanation | None = None,
 ) -> Rule:
     """Return the rule that `column` divides a number without remainder.
 
@@ -83,8 +130,8 @@ def divides_number(
         The columns that make the number, and the number from their values.
     words
         The number in words, made from the row's scalars.
-    hint
-        Default: all divisors.
+    advice
+        By default all divisors.
     """
 
     def divisors_of_number(row: Values) -> str:
@@ -96,11 +143,11 @@ def divides_number(
         (column, *needs),
         lambda values: np.equal(np.remainder(number(values), np.maximum(values[column], 1)), 0),
         lambda row: f"does not divide {words(row)}",
-        hint or divisors_of_number,
+        advice or divisors_of_number,
     )
 
 
-def at_most(name: str, column: str, whole: str, *, hint: Explanation | None = None) -> Rule:
+def at_most(name: str, column: str, whole: str, advice: Explanation | None = None) -> Rule:
     """Return the rule that `column` is not more than `whole`."""
     return Rule(
         name,
@@ -108,7 +155,7 @@ def at_most(name: str, column: str, whole: str, *, hint: Explanation | None = No
         (column, whole),
         lambda values: np.less_equal(values[column], values[whole]),
         lambda row: f"is more than `{whole}` {_plain(row[whole])}",
-        hint or (lambda row: f"use at most {_plain(row[whole])}"),
+        advice,
     )
 
 
@@ -134,6 +181,10 @@ def keeps(rules: Iterable[Rule], values: Values, num_rows: int) -> Array:
     for rule in rules:
         kept &= rule.holds(values)
     return kept
+
+
+def _any_of(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def nearest(numbers: Iterable[int], value: int) -> str:

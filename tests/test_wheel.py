@@ -30,6 +30,7 @@ SHORTER = {
     "quickstart": "warehouse quickstart --small",  # tests/test_readme.py runs the example
     # tests/cli/test_calibrate.py runs the example
     "calibrate": "warehouse calibrate steps.csv --fit host_seconds_per_launch --name tuned",
+    "rebuild": "warehouse rebuild --db new.duckdb",  # tests/warehouse/test_rebuild.py fills one
     "validate": "warehouse validate --db new.duckdb",  # tests/cli/test_validate.py runs it
     "repair": "warehouse repair --db new.duckdb",  # another name of `rebuild`
     "explore": "",  # serves a page until ^C: tests/cli/test_explore.py

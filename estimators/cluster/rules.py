@@ -30,7 +30,7 @@ SHAPE_RULES = (
             "no more active parameters than parameters",
             "active_parameters",
             "parameters",
-            hint=lambda _: "give the parameters that a token passes through: a part of all",
+            advice=lambda _: "give the parameters that a token passes through: a part of all",
         )
     ),
 )
@@ -40,7 +40,7 @@ HAS_A_BATCH = _of_known(
         "the run takes a step",
         "global_batch_tokens",
         "dataset_tokens",
-        hint=lambda _: "use a smaller batch, or more tokens",
+        advice=lambda _: "use a smaller batch, or more tokens",
     )
 )
 """Under C15 every token of a step is paid for; as published, such a run takes no step."""

@@ -98,7 +98,6 @@ def _narrow(degree: str, width: str, number: Number, *needs: str) -> Rule:
             (degree, *needs),
             lambda v: np.less_equal(MIN_WIDTH * v[degree], number(v)),
             lambda row: f"leaves fewer than {MIN_WIDTH} columns of {width} {number(row):g}",
-            lambda row: f"use at most {max(int(number(row)) // MIN_WIDTH, 1)}",
         )
     )
 

@@ -58,7 +58,7 @@ LAYOUT_RULES = (
             f"times `virtual_pipeline` {row['virtual_pipeline']} does not divide `num_layers` "
             f"{row['num_layers']}"
         ),
-        lambda _: "use degrees whose product divides the layers",
+        varies=("pipeline_parallel", "virtual_pipeline"),
     ),
     INTERLEAVING_NEEDS_STAGES,
     divides_number(

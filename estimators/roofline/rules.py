@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Mends, Values
-from estimators.divisors import divisors
 from estimators.roofline.strategies import ATTENTIONS
-from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, divides_number, nearest, only
+from estimators.rules import INTERLEAVING_NEEDS_STAGES, Rule, divides, divides_number, only
 
 DEGREES = {
     "nvlink_tensor_parallel": "tensor_parallel",
@@ -50,7 +49,6 @@ def _divides_tokens(column: str) -> Rule:
         ("microbatch_size", "seq_len"),
         _tokens,
         lambda row: f"the {_tokens(row)} tokens of a microbatch",
-        lambda row: f"use {nearest(divisors(max(int(_tokens(row)), 1)).tolist(), row[column])}",
     )
 
 
@@ -71,14 +69,6 @@ def _unused(column: str, neutral: int, *strategies: str) -> tuple[Rule, ...]:
     return tuple(_in(strategy, rule) for strategy in strategies)
 
 
-def _context_hint(row: Values, tokens: int) -> str:
-    """Return the context degrees that divide the tokens of a tensor rank."""
-    rest, lost = divmod(tokens, max(int(row["tensor_parallel"]), 1))
-    if lost or rest < 1:
-        return f"use a `tensor_parallel` that divides {tokens}"
-    return f"use {nearest(divisors(rest).tolist(), row['context_parallel'])}"
-
-
 def _context_divides(whole: str, tokens: Callable[[Values], Any]) -> Rule:
     """Return the rule that tensor and context axis together divide `tokens`."""
     return Rule(
@@ -92,7 +82,7 @@ def _context_divides(whole: str, tokens: Callable[[Values], Any]) -> Rule:
             f"times `tensor_parallel` {row['tensor_parallel']} does not divide "
             f"{whole} {tokens(row)}"
         ),
-        lambda row: _context_hint(row, int(tokens(row))),
+        varies=("context_parallel", "tensor_parallel"),
     )
 
 
@@ -110,7 +100,6 @@ PROBLEM_RULES = (
             axis=0,
         ),
         lambda row: f"is not modelled in strategy {row['strategy']}",
-        lambda row: f"use {' or '.join(ATTENTIONS[row['strategy']])}",
     ),
 )
 
@@ -219,7 +208,7 @@ BATCH_RULES = (
             "is not the product of the degrees, "
             + " x ".join(str(row[name]) for name in DEGREES.values())
         ),
-        lambda row: f"use {prod(row[name] for name in DEGREES.values())}",
+        varies=("num_gpus", "data_parallel"),
     ),
     *(divides(placement, degree) for placement, degree in DEGREES.items()),
     Rule(
@@ -231,7 +220,6 @@ BATCH_RULES = (
             "is smaller than the members placed in one domain, "
             + " x ".join(str(row[name]) for name in DEGREES)
         ),
-        lambda _: "place fewer, or use a larger domain",
     ),
 )
 

@@ -23,13 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from estimators.contract import Array
 from estimators.training_step.in_flight import warm_up
 from estimators.training_step.placement import KINDS, Case, place, runs_of
+
+if TYPE_CHECKING:
+    from estimators.values import Array
 
 WORK = (*KINDS, "embedding", "output")
 """Kinds of work in a stage. Each takes seconds forward and seconds backward."""
@@ -38,30 +40,31 @@ WIDTH = 2 * len(WORK)
 """Numbers of a chain: how often it has each kind of work forward, then backward."""
 
 
-Way = tuple[Array, int]
+Detour: TypeAlias = "tuple[Array, int]"
 """A detour that a chain may take from a rank: its work, and the place of the rank where the chain
 goes on; -1: the chain ends."""
+
+Detours: TypeAlias = Iterator[Detour]
 
 
 class Chains(NamedTuple):
     """The chains of one pipeline, for each rank that may set the pace.
 
-    A chain is the work of that rank, one way of its first group and one of its second. A way here
-    is the sum of all detours that a chain takes up to its end.
+    A chain is the work of that rank, a path before it and a path behind it. A path is the sum of
+    all detours that a chain takes from the rank to its begin, or to its end.
 
     Attributes
     ----------
-    own
+    work
         Work of a microbatch on each rank: [rank][number of `WIDTH`].
-    ways
-        Work of each way, those of a group one after the other: [way][number of `WIDTH`].
+    paths
+        Work of each path, those of a group one after the other: [path][number of `WIDTH`].
     begins
-        Where each group begins in `ways`: for each rank the ways up to its work, then those behind
-        it.
+        Where each group begins in `paths`: for each rank the paths before it, then those behind it.
     """
 
-    own: Array
-    ways: Array
+    work: Array
+    paths: Array
     begins: Array
 
 
@@ -149,49 +152,46 @@ def chains_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> 
     ranks = tuple(sorted({*first, *(rank - 1 for rank in first[1:]), case.ranks - 1}))
     places = range(len(ranks))
     starts, fills, ends, leaves, returns = (
-        [list(ways(passes, ranks, at)) for at in places]
-        for ways in (_starts, _fills, _ends, _leaves, _returns)
+        [list(detours(passes, ranks, at)) for at in places]
+        for detours in (_starts, _fills, _ends, _leaves, _returns)
     )
-    begin = [_longest_of([way for way, _ in starts[at]]) for at in places]
-    end = [_longest_of([way for way, _ in ends[at]]) for at in places]
+    begin = [_longest_of([work for work, _ in starts[at]]) for at in places]
+    end = [_longest_of([work for work, _ in ends[at]]) for at in places]
     filled = [_longest_of([begin[at], *_followed(fills[at], begin)]) for at in places]
     left = [_longest_of([end[at], *_followed(leaves[at], end)]) for at in places]
     returned = [_longest_of([left[at], *_followed(returns[at], left)]) for at in places]
-    own, groups = [], []
+    works, groups = [], []
     for at, rank in enumerate(ranks):
         work = (passes.forward[rank] + passes.backward[rank]).sum(axis=0)
         if passes.warm[rank] >= passes.num_passes - 1:
             # all passes forward are in the warm-up: a chain has a detour before or behind it
-            own += [work, work]
+            works += [work, work]
             groups += [filled[at], left[at], begin[at], returned[at]]
         else:
-            own.append(work)
+            works.append(work)
             groups += [filled[at], returned[at]]
     sizes = [len(group) for group in groups]
-    return Chains(np.stack(own), np.concatenate(groups), np.cumsum([0, *sizes[:-1]]))
+    return Chains(np.stack(works), np.concatenate(groups), np.cumsum([0, *sizes[:-1]]))
 
 
-Ways = Iterator[Way]
+def _followed(detours: Sequence[Detour], then: Sequence[Array]) -> list[Array]:
+    """Return the work of detours to the end of the chain; `then` may follow at each rank."""
+    return [work + then[to] if to >= 0 else work for work, to in detours]
 
 
-def _followed(ways: Sequence[Way], then: Sequence[Array]) -> list[Array]:
-    """Return the work of ways to the end of the chain; `then` has what may follow at each rank."""
-    return [way + then[to] if to >= 0 else way for way, to in ways]
-
-
-def _longest_of(ways: Sequence[Array]) -> Array:
-    """Return ways, or tables of them, in one table without those that another one contains."""
-    counts = np.vstack(ways)
+def _longest_of(paths: Sequence[Array]) -> Array:
+    """Return paths, or tables of them, in one table without those that another one contains."""
+    counts = np.vstack(paths)
     if len(counts) == 1:
         return counts
     is_within = (counts[:, None] <= counts).all(axis=2)
-    # of equal ways the first stays
+    # of equal paths the first stays
     place = np.arange(len(counts))
     is_within &= ~(is_within.T & (place[:, None] <= place))
     return np.asarray(counts[~is_within.any(axis=1)])
 
 
-def _starts(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
+def _starts(passes: _Passes, ranks: tuple[int, ...], at: int) -> Detours:
     """Yield the work before the first passes forward of a rank.
 
     That of the first microbatch in the ranks before; or an earlier rank has the first group of
@@ -204,20 +204,20 @@ def _starts(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
         yield before[rank] + many * (forward[other] - forward[rank]), -1
 
 
-def _fills(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
+def _fills(passes: _Passes, ranks: tuple[int, ...], at: int) -> Detours:
     """Yield the passes of a later rank up to its first one backward, which then comes back.
 
     They take the place of this rank's own passes before its first one backward.
     """
     rank = ranks[at]
-    own = passes.first_forward(rank, passes.warm[rank] + 1)
+    replaced = passes.first_forward(rank, passes.warm[rank] + 1)
     for to in range(at + 1, len(ranks)):
         other = ranks[to]
         back = passes.backward_before[other + 1, -1] - passes.backward_before[rank + 1, -1]
-        yield passes.first_forward(other, passes.warm[other] + 1) + back - own, to
+        yield passes.first_forward(other, passes.warm[other] + 1) + back - replaced, to
 
 
-def _ends(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
+def _ends(passes: _Passes, ranks: tuple[int, ...], at: int) -> Detours:
     """Yield the work behind the last pass backward of a rank, in the ranks before it.
 
     One of them may have the last group of microbatches in its first chunk still to do.
@@ -229,7 +229,7 @@ def _ends(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
             yield before[rank] + (passes.tail - 1) * (backward[other] - backward[rank]), -1
 
 
-def _leaves(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
+def _leaves(passes: _Passes, ranks: tuple[int, ...], at: int) -> Detours:
     """Yield the last passes backward of an earlier rank, in the place of this rank's own.
 
     The chain leaves this rank with the last microbatch of a chunk, or when no pass forward is left.
@@ -239,28 +239,28 @@ def _leaves(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
     for number in sorted({*leaving, max(last - passes.warm[rank], 0)}):
         chunk = passes.chunk_backward(number)
         before = passes.backward_before[:, chunk]
-        own = passes.last_backward(rank, last - number)
+        replaced = passes.last_backward(rank, last - number)
         for to in range(at):
             other = ranks[to]
             between = before[rank] - before[other + 1]
-            way = between + passes.last_backward(other, last - number + 1) - own
+            work = between + passes.last_backward(other, last - number + 1) - replaced
             if last - number + 1 >= passes.tail:
-                yield way, to
+                yield work, to
             else:
-                yield way + passes.backward_before[other, 0], -1
+                yield work + passes.backward_before[other, 0], -1
 
 
-def _returns(passes: _Passes, ranks: tuple[int, ...], at: int) -> Ways:
+def _returns(passes: _Passes, ranks: tuple[int, ...], at: int) -> Detours:
     """Yield the last pass forward through a later rank, with that rank's passes behind it.
 
     They take the place of this rank's own passes behind its last one forward.
     """
     rank = ranks[at]
-    own = passes.last_backward(rank, passes.warm[rank] + 1)
+    replaced = passes.last_backward(rank, passes.warm[rank] + 1)
     for to in range(at + 1, len(ranks)):
         other = ranks[to]
         forth = passes.forward_before[other + 1, -1] - passes.forward_before[rank + 1, -1]
-        yield forth + passes.last_backward(other, passes.warm[other] + 1) - own, to
+        yield forth + passes.last_backward(other, passes.warm[other] + 1) - replaced, to
 
 
 def longest(chains: Chains, seconds: Array, num_microbatches: Array) -> Array:
@@ -273,6 +273,6 @@ def longest(chains: Chains, seconds: Array, num_microbatches: Array) -> Array:
     num_microbatches
         Microbatches of a step, one element a row; they may be more than those of the chains.
     """
-    own = num_microbatches * (chains.own @ seconds)
-    most = np.maximum.reduceat(chains.ways @ seconds, chains.begins, axis=0)
-    return np.asarray((own + most[::2] + most[1::2]).max(axis=0))
+    work = num_microbatches * (chains.work @ seconds)
+    longest_paths = np.maximum.reduceat(chains.paths @ seconds, chains.begins, axis=0)
+    return np.asarray((work + longest_paths[::2] + longest_paths[1::2]).max(axis=0))

@@ -7,6 +7,7 @@ layouts at once.
 
 from __future__ import annotations
 
+import itertools
 from functools import lru_cache
 
 import numpy as np
@@ -61,15 +62,15 @@ def simulated(
 
 def _run(case: Case, num_microbatches: int, group: int, seconds: Array, ahead: int) -> Array:
     """Return the seconds in which every pass has run, one element a row."""
-    work = [each @ seconds for each in stage_work(case)]
+    work = [counts @ seconds for counts in stage_work(case)]
     end: dict[Pass, Array] = {}
     clock = [np.zeros(seconds.shape[1]) for _ in range(case.ranks)]
-    for each in _in_order(case, num_microbatches, group, ahead):
-        direction, _, chunk, rank = each
-        source = source_of(each, case.ranks, case.chunks)
+    for current in _in_order(case, num_microbatches, group, ahead):
+        direction, _, chunk, rank = current
+        source = source_of(current, case.ranks, case.chunks)
         begin = clock[rank] if source is None else np.maximum(clock[rank], end.pop(source))
         clock[rank] = begin + work[direction][rank, chunk]
-        end[each] = clock[rank]
+        end[current] = clock[rank]
     return np.asarray(np.max(np.stack(clock), axis=0))
 
 
@@ -84,9 +85,9 @@ def _in_order(case: Case, num_microbatches: int, group: int, ahead: int) -> tupl
     order: list[Pass] = []
     while any(todo):
         before = len(order)
-        for own in todo:
-            while own and _is_ready(own[-1], case, done):
-                order.append(own.pop())
+        for of_rank in todo:
+            while of_rank and _is_ready(of_rank[-1], case, done):
+                order.append(of_rank.pop())
                 done.add(order[-1])
         if len(order) == before:
             raise RuntimeError("every rank waits for another")
@@ -112,13 +113,13 @@ def program(
     ]
     warm = warm_up(rank, ranks, chunks, num_microbatches, size)
     warm = min(warm + (ahead if chunks > 1 else 0), len(forward))
-    steady = [each for pair in zip(forward[warm:], backward, strict=False) for each in pair]
+    steady = [*itertools.chain.from_iterable(zip(forward[warm:], backward, strict=False))]
     return [*forward[:warm], *steady, *backward[len(forward) - warm :]]
 
 
-def source_of(each: Pass, ranks: int, chunks: int) -> Pass | None:
+def source_of(waiting: Pass, ranks: int, chunks: int) -> Pass | None:
     """Return the pass whose result a pass works on; None for a microbatch's first."""
-    direction, microbatch, chunk, rank = each
+    direction, microbatch, chunk, rank = waiting
     stage = chunk * ranks + rank
     if direction == 0:
         before = stage - 1
@@ -129,6 +130,6 @@ def source_of(each: Pass, ranks: int, chunks: int) -> Pass | None:
     return (1, microbatch, behind // ranks, behind % ranks)
 
 
-def _is_ready(each: Pass, case: Case, done: set[Pass]) -> bool:
-    source = source_of(each, case.ranks, case.chunks)
+def _is_ready(waiting: Pass, case: Case, done: set[Pass]) -> bool:
+    source = source_of(waiting, case.ranks, case.chunks)
     return source is None or source in done

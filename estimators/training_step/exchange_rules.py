@@ -25,8 +25,6 @@ from estimators.training_step.modules import has_module
 OVERLAPS_WITH = ("dispatcher", "num_mtp_layers", "recompute_modules", "overlaps_shared_experts")
 """Columns that say whether an exchange can hide behind another microbatch."""
 
-_NOT_BOTH = "use one of them"
-
 
 def can_overlap(values: Values) -> Array:
     """Return in which rows `overlaps_expert_comm` can be a default: none that a rule refuses."""
@@ -57,7 +55,7 @@ EXCHANGE_RULES = (
         ("overlaps_expert_comm", "dispatcher"),
         lambda v: ~flag(v["overlaps_expert_comm"]) | ~_goes_to_all(v),
         lambda _row: "hides exchanges of `dispatcher` alltoall and flex, not of allgather",
-        lambda _row: "use `dispatcher` alltoall or flex, or `overlaps_expert_comm` false",
+        varies=("dispatcher", "overlaps_expert_comm"),
     ),
     Rule(
         "an exchange behind a microbatch allows one further token",
@@ -65,7 +63,7 @@ EXCHANGE_RULES = (
         ("overlaps_expert_comm", "num_mtp_layers"),
         lambda v: ~flag(v["overlaps_expert_comm"]) | (number(v["num_mtp_layers"]) <= 1),
         lambda row: f"needs `num_mtp_layers` 1 at most, not {row['num_mtp_layers']}",
-        lambda _row: "use `num_mtp_layers` 1, or `overlaps_expert_comm` false",
+        varies=("num_mtp_layers", "overlaps_expert_comm"),
     ),
     Rule(
         "an exchange hides behind a microbatch or shared experts, not both",
@@ -73,7 +71,7 @@ EXCHANGE_RULES = (
         ("overlaps_shared_experts", "overlaps_expert_comm"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~flag(v["overlaps_expert_comm"]),
         lambda _row: "hides what `overlaps_expert_comm` hides behind another microbatch",
-        lambda _row: _NOT_BOTH,
+        varies=("overlaps_shared_experts", "overlaps_expert_comm"),
     ),
     Rule(
         "an exchange behind shared experts is not an all-gather",
@@ -81,7 +79,7 @@ EXCHANGE_RULES = (
         ("overlaps_shared_experts", "dispatcher"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~_goes_to_all(v),
         lambda _row: "hides exchanges of `dispatcher` alltoall and flex, not of allgather",
-        lambda _row: "use `dispatcher` alltoall or flex, or `overlaps_shared_experts` false",
+        varies=("dispatcher", "overlaps_shared_experts"),
     ),
     Rule(
         "a model that overlaps shared experts has some",
@@ -97,7 +95,7 @@ EXCHANGE_RULES = (
         ("overlaps_shared_experts", "recompute_modules"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~has_module(v, "shared_experts"),
         lambda _row: "does not go with `recompute_modules` shared_experts",
-        lambda _row: _NOT_BOTH,
+        lambda _row: "use one of them",
     ),
 )
 """Rules of a problem."""

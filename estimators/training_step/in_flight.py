@@ -13,15 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array
 from estimators.training_step.placement import Case, place, runs_of
 
+if TYPE_CHECKING:
+    from estimators.values import Array
 
-class Ranks(NamedTuple):
+
+class Candidates(NamedTuple):
     """The ranks of one pipeline that may need most memory: one element a candidate.
 
     No other rank needs more: it has as many layers as one of these, and fewer microbatches under
@@ -44,7 +46,7 @@ class Ranks(NamedTuple):
     has_output: Array
 
 
-class Held(NamedTuple):
+class Peaks(NamedTuple):
     """Microbatches that those ranks keep at their peak: one element a rank.
 
     Attributes
@@ -64,17 +66,17 @@ class Held(NamedTuple):
 
 
 @lru_cache(maxsize=65_536)
-def ranks_of(case: Case) -> Ranks:
+def ranks_of(case: Case) -> Candidates:
     """Return the ranks that may need most memory."""
     placement = place(case)
     numbers = runs_of(placement)
     if case.schedule == "1f1b":
         last = int(np.argmax(placement.output))
-        own = placement.layers[:, :, last]
-        if (own != own[:, -1:]).any():
+        chunks = placement.layers[:, :, last]
+        if (chunks != chunks[:, -1:]).any():
             numbers.append(last)
     first = np.array(numbers)
-    return Ranks(
+    return Candidates(
         first, placement.of_rank[:, first], placement.embedding[first], placement.output[first]
     )
 
@@ -116,7 +118,7 @@ def chunk_order(num_microbatches: int, chunks: int, group: int) -> Array:
 
 
 @lru_cache(maxsize=65_536)
-def held_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> Held:
+def held_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> Peaks:
     """Return the microbatches that the ranks of `ranks_of` keep when they hold most layers.
 
     Parameters
@@ -133,9 +135,9 @@ def held_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> He
     if case.schedule != "1f1b":
         deep = min(DEPTH[case.schedule](case.ranks), num_microbatches)
         chunks = np.full(len(candidates.number), deep * placement.layers.shape[1])
-        return Held(deep * candidates.layers, chunks, candidates.has_output)
+        return Peaks(deep * candidates.layers, chunks, candidates.has_output)
     ranks = candidates.number.tolist()
-    found = [
+    peaks = [
         _peak(
             placement.layers[:, :, rank],
             replayed(rank, case, num_microbatches, group, ahead),
@@ -143,10 +145,10 @@ def held_of(case: Case, num_microbatches: int, group: int, ahead: int = 0) -> He
         )
         for number, rank in enumerate(ranks)
     ]
-    layers = np.stack([each[0] for each in found], axis=-1)
-    last = np.array([each[1][-1] for each in found], dtype=np.float64)
-    chunks = np.array([each[1].sum() for each in found], dtype=np.float64)
-    return Held(layers, chunks, last * candidates.has_output)
+    layers = np.stack([of_kinds for of_kinds, _ in peaks], axis=-1)
+    of_chunks = np.array([of_chunks for _, of_chunks in peaks], dtype=np.float64)
+    last, chunks = of_chunks[:, -1], of_chunks.sum(axis=1)
+    return Peaks(layers, chunks, last * candidates.has_output)
 
 
 def replayed(rank: int, case: Case, num_microbatches: int, group: int, ahead: int = 0) -> Array:
@@ -165,23 +167,24 @@ def replayed(rank: int, case: Case, num_microbatches: int, group: int, ahead: in
     # after pass k forward, k - warm passes backward are done, of chunks in reverse
     behind = np.arange(len(passed)) - warm
     done = np.where((behind > 0)[:, None], passed[np.maximum(behind, 1) - 1, ::-1], 0)
-    kept: Array = passed - done
-    return kept
+    under_way: Array = passed - done
+    return under_way
 
 
-def _peak(own: Array, kept: Array, *, needs_output: bool) -> tuple[Array, Array]:
+def _peak(layers: Array, under_way: Array, *, needs_output: bool) -> tuple[Array, Array]:
     """Return layers in flight by kind, and microbatches by chunk, of one rank at its peak.
 
     Parameters
     ----------
-    own, kept
+    layers, under_way
         Layers of the rank, [kind][chunk]; microbatches kept, [pass][chunk].
     needs_output
         Whether only moments count in which the last chunk is kept.
     """
     if needs_output:
-        kept = kept[kept[:, -1] > 0]
-    # of equal peaks one with the last chunk, and with most inputs of chunks
-    order = np.lexsort((kept.sum(axis=1), kept[:, -1] > 0, kept @ own.sum(axis=0)))
-    at = kept[int(order[-1])]
-    return own @ at, at
+        under_way = under_way[under_way[:, -1] > 0]
+    in_flight = under_way @ layers.sum(axis=0)
+    # of equal peaks the last with the last chunk, and with most inputs of chunks
+    order = np.lexsort((under_way.sum(axis=1), under_way[:, -1] > 0, in_flight))
+    peak = under_way[int(order[-1])]
+    return layers @ peak, peak

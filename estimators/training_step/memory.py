@@ -149,7 +149,7 @@ def layer_bytes(size: Size, problem: Problem, layout: Layout) -> Real:
     inside = inside + normed
     # latents before and after their norms
     latents = (2.0 + read) * (size.query_latent + size.key_latent) + 2.0 * size.rotary
-    attention = norms + inside + size.rows * latents + _core_bytes(size, problem, drops)
+    attention = norms + inside + size.rows * latents + _core_bytes(size, problem)
     halves = _halves(problem)
     dense = halves * size.tokens * size.ffn
     if not np.any(sparse):
@@ -171,10 +171,9 @@ def dropped_bytes(size: Size, problem: Problem, layout: Layout) -> list[Real]:
     read: Real = formats.input_bytes(problem)
     routed = size.experts * size.expert_tokens
     norms = (read + (1 - sparse) * read + sparse * 2.0) * size.rows * size.hidden
-    drops = np.where(problem.program.uses_dropout, 1.0, 0.0)
     is_flash = equals(problem.choices.attention, "flash")
     kept = {
-        "core_attn": np.where(is_flash, 0.0, _core_bytes(size, problem, drops)),
+        "core_attn": np.where(is_flash, 0.0, _core_bytes(size, problem)),
         "layernorm": norms,
         "moe_act": sparse * read * routed * size.expert_ffn,
         "mlp": (1 - sparse) * _halves(problem) * size.tokens * size.ffn,
@@ -236,11 +235,12 @@ def _halves(problem: Problem) -> Real:
     return kept - 2.0 + read
 
 
-def _core_bytes(size: Size, problem: Problem, drops: Real) -> Real:
+def _core_bytes(size: Size, problem: Problem) -> Real:
     """Return the bytes that the core keeps: a statistic a query if fused, else scores and masks."""
     heads = size.heads
     is_flash = equals(problem.choices.attention, "flash")
     is_selective = equals(problem.choices.activation_recompute, "selective")
+    drops = np.where(problem.program.uses_dropout, 1.0, 0.0)
     scores = heads * size.tokens * problem.shape.seq_len * (2 + 3 * drops)
     return np.where(is_flash, 4.0 * heads * size.tokens, np.where(is_selective, 0.0, scores))
 
@@ -367,15 +367,7 @@ def queued_passes(layer: Spent, problem: Problem, layout: Layout) -> Real:
     layers, and before these the backward passes of the previous microbatch. Earlier microbatches
     would fit if layers are few; they are left out.
 
-    Parameters
-    ----------
-    layer
-        One microbatch of an average layer.
-
-    Returns
-    -------
-    float or ndarray
-        At most twice the layers, without a unit; 0 in a pipeline.
+    `layer` is one microbatch of an average layer.
     """
     layers = problem.shape.num_layers
     backward = np.maximum(layer.launches - layer.forward_launches, 1.0)
@@ -398,12 +390,11 @@ def state_bytes(zero_stage: int, share: Share, problem: Problem, layout: Layout)
     weights = stored.stored_weight_bytes
     if zero_stage < 3:
         weights = np.maximum(weights, stored.gathered_weight_bytes)
-    words = share._replace(dense=share.vocabulary, experts=0.0 * share.experts)
-    others = share._replace(dense=share.dense - share.vocabulary)
-    own = formats.stored_weight_bytes(problem, weights, is_sharded=zero_stage == 3)
-    whole = weights * sharded_parameters(zero_stage, 3, words, layout) + own * sharded_parameters(
-        zero_stage, 3, others, layout
-    )
+    vocabulary = share._replace(dense=share.vocabulary, experts=0.0 * share.experts)
+    layers = share._replace(dense=share.dense - share.vocabulary)
+    of_layers = formats.stored_weight_bytes(problem, weights, is_sharded=zero_stage == 3)
+    whole = weights * sharded_parameters(zero_stage, 3, vocabulary, layout)
+    whole = whole + of_layers * sharded_parameters(zero_stage, 3, layers, layout)
     return {
         "weights_bytes": whole,
         "gradients_bytes": stored.stored_gradient_bytes

@@ -65,11 +65,11 @@ def paced_by(costs: Costs, problem: Problem, layout: Layout, simple: Flag) -> Pa
 def _simple_pace(costs: Costs, problem: Problem, layout: Layout) -> Paced:
     """Return the pace of pipelines whose stages are even, or have their odd layers first."""
     most, last = stage_layers(problem.shape, problem.program.balances_stages, layout)
-    layer, words, added = costs.layer, costs.vocabulary, costs.added
+    layer, vocabulary, added = costs.layer, costs.vocabulary, costs.added
     several = layout.pipeline_parallel > 1
-    ends = np.where(several, 0.0, words.embedding + words.embedding_comm)
-    full = most * layer.seconds + added.share + words.embedding + words.embedding_comm
-    final = last * layer.seconds + added.share + words.output + words.output_comm + ends
+    ends = np.where(several, 0.0, vocabulary.embedding + vocabulary.embedding_comm)
+    full = most * layer.seconds + added.share + vocabulary.embedding + vocabulary.embedding_comm
+    final = last * layer.seconds + added.share + vocabulary.output + vocabulary.output_comm + ends
     work = final - last * layer.waits
     saved = _saved_seconds(layer, work, last, problem)
     saved = np.where(several, 0.0, saved)
@@ -95,7 +95,7 @@ def _with_placed(
     rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
     if np.ndim(problem.shape.seq_len):
         problem = problem.take(rows)
-    pace, own_added, forward, backward = _placed_pace(
+    placed = _placed_pace(
         # their parts do not matter to the pace
         {name: layer._replace(parts={}).take(rows) for name, layer in costs.by_kind.items()},
         Vocabulary(*(take(figure, rows) for figure in costs.vocabulary)),
@@ -109,31 +109,28 @@ def _with_placed(
         whole[rows] = placed
         return whole
 
-    names = dict.fromkeys((*simple.pace.layers, *pace.layers))
     nothing = np.float64(0.0)
-    layers: dict[str, Real] = {
-        name: merged(simple.pace.layers.get(name, nothing), pace.layers.get(name, nothing))
+    names = dict.fromkeys((*simple.pace.layers, *placed.pace.layers))
+    layers = {
+        name: merged(simple.pace.layers.get(name, nothing), placed.pace.layers.get(name, nothing))
         for name in names
     }
-    before = simple.pace
+    others = zip(simple.pace[1:], placed.pace[1:], strict=True)
+    pace = Pace(layers, *(merged(before, figure) for before, figure in others))
     return Paced(
-        Pace(
-            layers,
-            merged(before.embedding, pace.embedding),
-            merged(before.output, pace.output),
-            merged(before.bubble, pace.bubble),
-        ),
-        merged(simple.saved, nothing),
-        merged(simple.added, own_added),
-        merged(simple.forward, forward),
-        merged(simple.backward, backward),
+        pace,
+        *(merged(before, figure) for before, figure in zip(simple[1:], placed[1:], strict=True)),
     )
 
 
 def _placed_pace(
-    kinds: Mapping[str, Spent], words: Vocabulary, added: Added, problem: Problem, layout: Layout
-) -> tuple[Pace, Real, Real, Real]:
-    """Return the pace, and seconds to add gradients up, of the forward and of the backward pass.
+    kinds: Mapping[str, Spent],
+    vocabulary: Vocabulary,
+    added: Added,
+    problem: Problem,
+    layout: Layout,
+) -> Paced:
+    """Return the pace of pipelines that are placed one by one.
 
     The time of layers that predict further tokens is part of the time of the output layer.
     """
@@ -147,8 +144,8 @@ def _placed_pace(
     }
     if "mtp" in added.layers:
         by_pass["mtp"] = (np.float64(0.0), added.layers["mtp"], added.layers["mtp"])
-    embedding = words.embedding + words.embedding_comm + added.vocabulary
-    output = words.output + words.output_comm + added.vocabulary
+    embedding = vocabulary.embedding + vocabulary.embedding_comm + added.vocabulary
+    output = vocabulary.output + vocabulary.output_comm + added.vocabulary
     work = seconds_of(by_pass, embedding, output, np.size(layout.pipeline_parallel))
     pace = pace_of(work, problem, layout)
     adding = over_kinds(pace.layers, added.layers)
@@ -156,7 +153,7 @@ def _placed_pace(
     forward = over_kinds(pace.layers, {name: seconds for name, (seconds, *_) in by_pass.items()})
     backward = over_kinds(pace.layers, {name: seconds for name, (_, seconds, _) in by_pass.items()})
     ends = pace.embedding * embedding + pace.output * output
-    return pace, adding, forward + ends / 3, backward + ends * 2 / 3
+    return Paced(pace, np.float64(0.0), adding, forward + ends / 3, backward + ends * 2 / 3)
 
 
 def _bubble(

@@ -14,9 +14,8 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.decoder import Shape
-from estimators.rules import Rule
+from estimators.rules import Rule, nearest
 from estimators.structure import flag, number
-from estimators.training_step import hints
 from estimators.training_step.pipelines import (
     OPTIONS,
     Cases,
@@ -114,7 +113,6 @@ PIPELINE_RULES = (
         # a choice may leave stages with the embedding or the loss alone
         lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | _is_placed(v),
         lambda row: f"is more than `num_layers` {row['num_layers']}",
-        lambda row: f"use at most {row['num_layers']}",
     ),
     Rule(
         "chunks are even and interleaved over stages",
@@ -125,7 +123,7 @@ PIPELINE_RULES = (
             f"does not split `num_layers` {row['num_layers']} into even chunks on "
             f"{row['pipeline_parallel']} stages"
         ),
-        hints.chunks_of_stages,
+        varies=("virtual_pipeline", "pipeline_parallel"),
     ),
     Rule(
         "a pipeline layout places all layers",
@@ -162,7 +160,7 @@ PIPELINE_RULES = (
         ("virtual_pipeline", "schedule"),
         lambda v: np.equal(v["virtual_pipeline"], 1) | np.equal(v["schedule"], "1f1b"),
         lambda row: f"interleaves chunks, which `schedule` {row['schedule']} does not",
-        lambda _row: 'use 1, or `schedule` = "1f1b"',
+        varies=("virtual_pipeline", "schedule"),
     ),
     Rule(
         "a schedule in a V has two chunks a stage",
@@ -176,7 +174,7 @@ PIPELINE_RULES = (
             f"needs two layers a stage; `num_layers` is {row['num_layers']}, `pipeline_parallel` "
             f"{row['pipeline_parallel']}"
         ),
-        lambda row: f"use `pipeline_parallel` {max(int(row['num_layers']) // 2, 1)} at most",
+        varies=("pipeline_parallel", "schedule"),
     ),
     Rule(
         "a dual pipe has an even number of stages",
@@ -186,7 +184,7 @@ PIPELINE_RULES = (
             np.not_equal(v["schedule"], "dualpipe") | (np.remainder(v["pipeline_parallel"], 2) == 0)
         ),
         lambda row: f"needs an even `pipeline_parallel`, not {row['pipeline_parallel']}",
-        lambda _row: "use an even `pipeline_parallel`, or another schedule",
+        varies=("pipeline_parallel", "schedule"),
     ),
 )
 """Rules of where the layers of a pipeline are."""
@@ -237,7 +235,6 @@ FILLING_RULES = (
             f"needs at least {row['pipeline_parallel'] - 1} microbatches in this program, not "
             f"{_microbatches(row)}"
         ),
-        lambda row: f"use at most {_microbatches(row) + 1}",
     ),
     Rule(
         "the last used stage has the loss",
@@ -255,7 +252,6 @@ FILLING_RULES = (
             f"leaves {_behind_output(row):.0f} stages behind the output layer; this program "
             f"reports from the last one in use, which has no loss then"
         ),
-        lambda _row: "use fewer stages, so that each has a layer or the output layer",
     ),
 )
 """Rules of how microbatches fill a pipeline."""
@@ -288,6 +284,14 @@ def _has_group(values: Values) -> Any:
     return np.isnan(given) | np.equal(values["virtual_pipeline"], 1) | fits
 
 
+def _whole_rounds(row: Values) -> str:
+    """Return no chunks, or batches whose microbatches come in rounds of stages."""
+    unit = max(int(row["data_parallel"] * row["microbatch_size"] * row["pipeline_parallel"]), 1)
+    batch = int(row["global_batch_size"])
+    batches = [count for count in (batch // unit * unit, (batch // unit + 1) * unit) if count > 0]
+    return f"use 1, or `global_batch_size` {nearest(batches, batch)}"
+
+
 INTERLEAVED_ROUNDS = Rule(
     "interleaving takes microbatches by stages",
     "virtual_pipeline",
@@ -300,6 +304,6 @@ INTERLEAVED_ROUNDS = Rule(
     lambda row: (
         f"needs microbatches in multiples of `pipeline_parallel` {row['pipeline_parallel']}"
     ),
-    hints.rounds_of_stages,
+    _whole_rounds,
 )
 """Only searches apply it: in a batch a larger group takes the rest, as `usual_group` says."""

@@ -89,8 +89,8 @@ class Placement(NamedTuple):
     @property
     def of_rank(self) -> Array:
         """Layers by kind and rank."""
-        own: Array = self.layers.sum(axis=1)
-        return own
+        layers: Array = self.layers.sum(axis=1)
+        return layers
 
 
 class UnplaceableError(ValueError):
@@ -108,14 +108,14 @@ def place(case: Case) -> Placement:
     """
     if case.schedule in IN_A_V:
         whole = place(case._replace(schedule="1f1b", ranks=2 * case.ranks))
-        half = [each[..., : case.ranks] for each in whole]
-        other = [each[..., : case.ranks - 1 : -1] for each in whole]
+        half = [table[..., : case.ranks] for table in whole]
+        other = [table[..., : case.ranks - 1 : -1] for table in whole]
         return Placement(
             np.concatenate([half[0], other[0]], axis=1), half[1] + other[1], half[2] + other[2]
         )
     if case.schedule == "dualpipe":
         whole = place(case._replace(schedule="1f1b"))
-        turned = [each[..., ::-1] for each in whole]
+        turned = [table[..., ::-1] for table in whole]
         return Placement(
             np.concatenate([whole.layers, turned[0]], axis=1),
             whole.embedding + turned[1],
@@ -210,11 +210,11 @@ def balanced(layers: int, stages: int, output_layers: float) -> tuple[list[int],
     A stage takes layers until its share of the products is exceeded (huggingface/nanotron
     @0e0a27ea src/nanotron/models/base.py build_model, models/llama.py get_block_compute_costs).
     """
-    each, sizes, stage = (layers + output_layers) / stages, [0] * stages, 0
+    share, sizes, stage = (layers + output_layers) / stages, [0] * stages, 0
     for taken in range(1, layers + 1):
         sizes[stage] += 1
-        share = each * (stage + 1)
-        is_exceeded = taken > share and not math.isclose(taken, share)
+        limit = share * (stage + 1)
+        is_exceeded = taken > limit and not math.isclose(taken, limit)
         if is_exceeded and stage < stages - 1:
             stage += 1
     return sizes, stage
@@ -270,14 +270,14 @@ def _by_layout(case: Case) -> Stages:
         stages = parsed(case.layout, case.ranks)
     except ValueError as error:
         raise UnplaceableError(str(error)) from error
-    number, found = len(stages.layers), sum(stages.layers)
+    number, layers = len(stages.layers), sum(stages.layers)
     if number != case.ranks * case.chunks:
         raise UnplaceableError(
             f"has {number} stages, not the {case.ranks * case.chunks} that `pipeline_parallel`, "
             f"`virtual_pipeline` and `schedule` make"
         )
-    if found != case.layers:
-        raise UnplaceableError(f"has {found} layers, not {case.layers}")
+    if layers != case.layers:
+        raise UnplaceableError(f"has {layers} layers, not {case.layers}")
     if stages.num_mtp != case.mtp_layers:
         raise UnplaceableError(f"has {stages.num_mtp} m, not `num_mtp_layers` {case.mtp_layers}")
     return stages

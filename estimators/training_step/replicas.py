@@ -253,7 +253,7 @@ def bucket_exchange(
 
 def unit_exchange(share: Share, group: Mapping[str, Group], problem: Problem) -> UnitExchange:
     """Return the seconds of the exchanges of ZeRO stage 3, layer by layer."""
-    sharding, one = problem.sharding, np.float64(1.0)
+    sharding, once = problem.sharding, np.float64(1.0)
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
     layers = np.maximum(share.layers, 1.0)
     layer = share._replace(
@@ -264,8 +264,8 @@ def unit_exchange(share: Share, group: Mapping[str, Group], problem: Problem) ->
     gradients, weights = sharding.reduced_gradient_bytes, sharding.gathered_weight_bytes
     gather, replicas = network.gather_seconds, group["data"].size
     return UnitExchange(
-        _both(gather, layer, group, gradients, problem.network, one),
-        _both(gather, _gathered(layer, problem), group, one, problem.network, one),
+        _both(gather, layer, group, gradients, problem.network, once),
+        _both(gather, _gathered(layer, problem), group, once, problem.network, once),
         sharding.shard_copy_seconds * np.where(replicas > 1, replicas, 0.0),
         gather(group["data"], gradients * share.vocabulary, problem.network, has_vocabulary),
         gather(group["data"], weights * share.vocabulary, problem.network, has_vocabulary),
@@ -415,9 +415,10 @@ def _both(
 
 def _gathered(share: Share, problem: Problem) -> Share:
     """Return the bytes of the weights of a share, as they are gathered."""
-    width, words = formats.gathered_weight_bytes(problem), problem.sharding.gathered_weight_bytes
+    width = formats.gathered_weight_bytes(problem)
+    vocabulary = problem.sharding.gathered_weight_bytes
     return share._replace(
-        dense=width * (share.dense - share.vocabulary) + words * share.vocabulary,
+        dense=width * (share.dense - share.vocabulary) + vocabulary * share.vocabulary,
         experts=width * share.experts,
     )
 

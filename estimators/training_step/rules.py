@@ -9,7 +9,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.rules import Rule, at_most, divides
-from estimators.training_step import hints
+from estimators.structure import real
 from estimators.training_step.attention import FLASH_BLOCK
 from estimators.training_step.exchange_rules import EXCHANGE_RULES
 from estimators.training_step.modules import MODULE_RULES
@@ -22,18 +22,14 @@ from estimators.training_step.recipes import SCALED_IN_HARDWARE, WIDTHS, precisi
 from estimators.training_step.shape_rules import SHAPE_RULES
 
 
-def _number(value: Any) -> Any:
-    return np.asarray(np.nan if value is None else value, dtype=np.float64)
-
-
 def _has_rate(width: str, values: Values) -> Any:
-    rate = _number(values[f"{width}_flops_per_second"])
+    rate = real(values[f"{width}_flops_per_second"])
     return np.not_equal(values["precision"], width) | ~np.isnan(rate)
 
 
 def _other_width(width: str, row: Values) -> str:
     """Return the hint to use another format, or to give the rate."""
-    has_fp8 = width == "fp4" and not np.isnan(_number(row["fp8_flops_per_second"]))
+    has_fp8 = width == "fp4" and not np.isnan(real(row["fp8_flops_per_second"]))
     others = f"use {'fp8 or bf16' if has_fp8 else 'bf16'}, and leave `number_recipe` out"
     # tensor cores that do not apply the scales run no recipe of the width
     is_lacking = row["transposes_operands"] and row["number_recipe"] in SCALED_IN_HARDWARE
@@ -85,7 +81,7 @@ PROBLEM_RULES = (
             f"and `num_bf16_layers_start` {row['num_bf16_layers_start']} are more than "
             f"`num_layers` {row['num_layers']}"
         ),
-        lambda row: f"use at most {max(row['num_layers'] - row['num_bf16_layers_start'], 0)}",
+        varies=("num_bf16_layers_end", "num_bf16_layers_start"),
     ),
     Rule(
         "scales of past steps hold for all layers",
@@ -109,7 +105,7 @@ PROBLEM_RULES = (
         lambda _row: "has scales that the tensor cores of this accelerator do not apply",
         lambda row: (
             "use none, with `precision` bf16"
-            if np.isnan(_number(row["fp8_flops_per_second"]))
+            if np.isnan(real(row["fp8_flops_per_second"]))
             else "use tensorwise, delayed or blockwise, with `precision` fp8"
         ),
     ),
@@ -117,16 +113,11 @@ PROBLEM_RULES = (
         "a power limit leaves room for work",
         "power_limit_watts",
         ("power_limit_watts", "gpu_idle_watts"),
-        lambda v: ~(_number(v["power_limit_watts"]) <= v["gpu_idle_watts"]),
+        lambda v: ~(real(v["power_limit_watts"]) <= v["gpu_idle_watts"]),
         lambda row: f"is not above `gpu_idle_watts` {row['gpu_idle_watts']:g}",
         lambda _row: "give the limit of the whole board, such as 700 of an H100",
     ),
-    divides(
-        "num_kv_heads",
-        "num_heads",
-        name="key heads divide heads",
-        hint=hints.divisor_of("num_kv_heads", "num_heads"),
-    ),
+    divides("num_kv_heads", "num_heads", name="key heads divide heads"),
     at_most("no more experts a token than experts", "experts_per_token", "num_experts"),
     at_most("no more dense layers than layers", "num_dense_layers", "num_layers"),
     *SHAPE_RULES,
@@ -141,6 +132,15 @@ def _product(values: Values) -> Any:
         * values["pipeline_parallel"]
         * values["data_parallel"]
     )
+
+
+def _other_degrees(row: Values) -> str:
+    """Return the product itself, or the replicas that the other degrees leave."""
+    others = int(row["tensor_parallel"] * row["context_parallel"] * row["pipeline_parallel"])
+    replicas, rest = divmod(int(row["num_gpus"]), max(others, 1))
+    if rest == 0 and replicas:
+        return f"use {_product(row)}, or `data_parallel` {replicas}"
+    return f"use {_product(row)}, or degrees that divide {row['num_gpus']}"
 
 
 _DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
@@ -166,7 +166,6 @@ LAYER_RULES = (
             )
         ),
         lambda row: f"does not divide `shared_ffn_hidden_size` {row['shared_ffn_hidden_size']}",
-        hints.divisor_of("tensor_parallel", "shared_ffn_hidden_size"),
     ),
     Rule(
         "the tensor degree of experts divides their width",
@@ -185,7 +184,6 @@ LAYER_RULES = (
             if row["num_experts"] > 1
             else "splits experts, and the model has none"
         ),
-        hints.expert_shares,
     ),
     Rule(
         "key heads are split or copied evenly",
@@ -196,7 +194,6 @@ LAYER_RULES = (
             | (np.remainder(v["tensor_parallel"], np.maximum(v["num_kv_heads"], 1)) == 0)
         ),
         lambda row: f"neither divides `num_kv_heads` {row['num_kv_heads']} nor is divided by it",
-        hints.key_head_shares,
     ),
     Rule(
         "context parallelism needs fused attention",
@@ -204,7 +201,7 @@ LAYER_RULES = (
         ("context_parallel", "attention"),
         lambda v: np.equal(v["context_parallel"], 1) | np.equal(v["attention"], "flash"),
         lambda row: f"needs fused attention, not {row['attention']}",
-        lambda _row: 'use `attention` = "flash"',
+        varies=("context_parallel", "attention"),
     ),
     Rule(
         "shares of a sequence fill blocks of attention",
@@ -222,14 +219,8 @@ LAYER_RULES = (
             f"does not split `seq_len` {row['seq_len']} into two shares a rank of "
             f"{FLASH_BLOCK} tokens or more"
         ),
-        hints.sequence_shares,
     ),
-    divides(
-        "expert_parallel",
-        "num_experts",
-        name="experts are split evenly",
-        hint=hints.divisor_of("expert_parallel", "num_experts"),
-    ),
+    divides("expert_parallel", "num_experts", name="experts are split evenly"),
     Rule(
         "sequence parallelism splits over tensors",
         "uses_sequence_parallel",
@@ -250,7 +241,7 @@ LAYER_RULES = (
             f"needs `tensor_parallel` above 1 that splits `seq_len` {row['seq_len']} evenly; it is "
             f"{row['tensor_parallel']}"
         ),
-        hints.sequence_parallel,
+        varies=("uses_sequence_parallel", "tensor_parallel"),
     ),
     Rule(
         "experts over tensors need sequence parallelism",
@@ -262,7 +253,7 @@ LAYER_RULES = (
             | (v["num_experts"] == 1)
         ),
         lambda _row: "is needed by a mixture of experts under tensor parallelism",
-        lambda _row: "set it, or use `tensor_parallel` 1",
+        varies=("uses_sequence_parallel", "tensor_parallel"),
     ),
 )
 """Rules of the degrees that split a layer."""
@@ -274,7 +265,7 @@ SPLIT_RULES = (
         ("num_gpus", *_DEGREES),
         lambda v: np.equal(_product(v), v["num_gpus"]),
         lambda row: f"is not the product of the degrees, {_product(row)}",
-        hints.product_of_degrees,
+        _other_degrees,
     ),
     *PIPELINE_RULES,
     Rule(
@@ -291,7 +282,7 @@ SPLIT_RULES = (
             f"times `expert_tensor_parallel` {row['expert_tensor_parallel']} does not divide the "
             f"{stage_ranks(row)} GPUs of a stage"
         ),
-        hints.expert_groups,
+        varies=("expert_parallel", "expert_tensor_parallel"),
     ),
     Rule(
         "replicas divide the batch",
@@ -307,7 +298,7 @@ SPLIT_RULES = (
             f"times `data_parallel` {row['data_parallel']} does not divide `global_batch_size` "
             f"{row['global_batch_size']}"
         ),
-        hints.batch_of_replicas,
+        varies=("microbatch_size", "global_batch_size", "data_parallel"),
     ),
     *FILLING_RULES,
     INTERLEAVED_ROUNDS,

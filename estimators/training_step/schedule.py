@@ -60,7 +60,7 @@ class Pace(NamedTuple):
     bubble: Real
 
 
-class Seconds(NamedTuple):
+class PassSeconds(NamedTuple):
     """Seconds of each kind of work for one microbatch: [kind of `critical_path.WORK`][row].
 
     Attributes
@@ -78,7 +78,7 @@ class Seconds(NamedTuple):
 
 def seconds_of(
     kinds: Mapping[str, tuple[Real, Real, Real]], embedding: Real, output: Real, size: int
-) -> Seconds:
+) -> PassSeconds:
     """Return the seconds of each kind of work.
 
     A third of the time of output layer and embedding is forward. Of the output layer another third
@@ -101,12 +101,12 @@ def seconds_of(
     ]
     columns = np.empty((3, len(rows), size))
     for kind, row in enumerate(rows):
-        for way, seconds in enumerate(row):
-            columns[way, kind] = seconds
-    return Seconds(*columns)
+        for part, seconds in enumerate(row):
+            columns[part, kind] = seconds
+    return PassSeconds(*columns)
 
 
-def pace_of(work: Seconds, problem: Problem, layout: Layout) -> Pace:
+def pace_of(work: PassSeconds, problem: Problem, layout: Layout) -> Pace:
     """Return the pace of pipelines that are placed one by one, one element a row of `layout`."""
     size = work.forward.shape[1]
     microbatches = np.broadcast_to(microbatches_of(problem.run, layout), size)
@@ -145,7 +145,7 @@ def _case_pace(
     order
         Microbatches that a chunk takes in a row, and further forward passes of the warm-up.
     seconds
-        The three parts of `Seconds` one below the other: [part and kind of work][row].
+        The three parts of `PassSeconds` one below the other: [part and kind of work][row].
     """
     by_rank = _rank_work(case)
     parts = seconds.reshape(3, len(WORK), -1)

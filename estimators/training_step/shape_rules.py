@@ -71,7 +71,6 @@ SHAPE_RULES = (
             f"is not what `moe_period` {row['moe_period']} leaves of `num_layers` "
             f"{row['num_layers']}"
         ),
-        lambda row: f"use {row['num_layers'] - row['num_layers'] // max(row['moe_period'], 1)}",
     ),
     divides("route_groups", "num_experts"),
     at_most("no more kept groups than groups", "route_groups_kept", "route_groups"),

@@ -126,7 +126,7 @@ def passes(
     simple
         See `pipelines.is_simple`.
     """
-    layer, kinds, words = costs.layer, costs.by_kind, costs.vocabulary
+    layer, kinds, ends = costs.layer, costs.by_kind, costs.vocabulary
     microbatches = microbatches_of(problem.run, layout)
     paced = paced_by(costs, problem, layout, simple)
     pace = paced.pace
@@ -138,11 +138,11 @@ def passes(
         for name in layer.parts
     }
     has_output, has_embedding = microbatches * pace.output, microbatches * pace.embedding
-    parts["vocabulary_seconds"] = has_output * words.output + has_embedding * words.embedding
+    parts["vocabulary_seconds"] = has_output * ends.output + has_embedding * ends.embedding
     parts["tensor_comm_seconds"] = (
         parts["tensor_comm_seconds"]
-        + has_output * words.output_comm
-        + has_embedding * words.embedding_comm
+        + has_output * ends.output_comm
+        + has_embedding * ends.embedding_comm
     )
     parts["host_seconds"] = np.maximum(parts["host_seconds"] - microbatches * paced.saved, 0.0)
     parts["accumulation_seconds"] = microbatches * paced.added
@@ -253,18 +253,18 @@ def of_layouts(
     }
 
 
-def layer_joules(layer: Spent, words: Vocabulary, problem: Problem, layout: Layout) -> Real:
+def layer_joules(layer: Spent, vocabulary: Vocabulary, problem: Problem, layout: Layout) -> Real:
     """Return the joules above idle that an average GPU spends on layers and vocabulary in a step.
 
     ``microbatches x (layers x joules of a layer + joules of the vocabulary) / stages``.
 
     Parameters
     ----------
-    layer, words
+    layer, vocabulary
         Figures of one microbatch, one element a row of `layout`.
     """
     microbatches = microbatches_of(problem.run, layout)
-    of_all: Real = problem.shape.num_layers * layer.joules + words.joules
+    of_all: Real = problem.shape.num_layers * layer.joules + vocabulary.joules
     return microbatches * of_all / layout.pipeline_parallel
 
 

@@ -229,7 +229,7 @@ def zero_stage(
     )
 
 
-class _Kept(NamedTuple):
+class _Chunks(NamedTuple):
     """Chunks of the layouts of some cells, with their shared figures.
 
     Attributes
@@ -240,22 +240,22 @@ class _Kept(NamedTuple):
 
     catalog: Catalog
     values: dict[str, Any]
-    chunks: tuple[tuple[dict[str, Array], Shared], ...] = ()
+    known: tuple[tuple[dict[str, Array], Shared], ...] = ()
 
     @property
     def num_rows(self) -> int:
-        return sum(_height(layouts) for layouts, _ in self.chunks)
+        return sum(_height(layouts) for layouts, _ in self.known)
 
 
 class Latest:
     """Keeps the shared figures of the cells that were evaluated last."""
 
     def __init__(self) -> None:
-        self._kept: _Kept | None = None
+        self._chunks: _Chunks | None = None
 
     def forget(self) -> None:
         """Keep nothing."""
-        self._kept = None
+        self._chunks = None
 
     def of(
         self, values: Values, layouts: Columns, catalog: Catalog, compute: Callable[[], Shared]
@@ -264,17 +264,17 @@ class Latest:
         others = {name: value for name, value in values.items() if name != CHANGES}
         # the one derived value that recomputation changes
         others["hides_exchange"] = bool(hides_exchange(values))
-        kept = self._kept
-        if kept is None or kept.catalog is not catalog or kept.values != others:
-            kept = _Kept(catalog, others)
-        for known, shared in kept.chunks:
-            if all(_is_equal(column, layouts[name]) for name, column in known.items()):
+        chunks = self._chunks
+        if chunks is None or chunks.catalog is not catalog or chunks.values != others:
+            chunks = _Chunks(catalog, others)
+        for columns, shared in chunks.known:
+            if all(_is_equal(column, layouts[name]) for name, column in columns.items()):
                 return shared
         shared = compute()
-        if kept.num_rows + _height(layouts) <= _MOST_ROWS:
+        if chunks.num_rows + _height(layouts) <= _MOST_ROWS:
             columns = {name: _owned(column) for name, column in layouts.items()}
-            kept = kept._replace(chunks=(*kept.chunks, (columns, shared)))
-        self._kept = kept
+            chunks = chunks._replace(known=(*chunks.known, (columns, shared)))
+        self._chunks = chunks
         return shared
 
 

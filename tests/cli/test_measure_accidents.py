@@ -85,7 +85,6 @@ def before(measured: Path, database: Path) -> dict[str, list[Any]]:
 @pytest.mark.parametrize(
     "place",
     [
-        "warehouse.sweep.record.store_cells",
         "warehouse.measure.store.registered",
         "warehouse.measure.compare._compared",
     ],

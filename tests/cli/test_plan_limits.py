@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from warehouse.plan.question import PlanRequest, RunLimits, resolve
 pytestmark = pytest.mark.long
 
 Planned = tuple[Path, dict[str, Any], str]
+
+
+@pytest.fixture(scope="module")
+def planned_database(planned: Planned, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One copy for all tests: a later one reads the layouts that an earlier one stored."""
+    return Path(shutil.copyfile(planned[0], tmp_path_factory.mktemp("limits") / "copy.duckdb"))
+
 
 # ---- limits ----
 

@@ -42,12 +42,12 @@ def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any]
     return place / "warehouse.duckdb", json.loads((place / "plan.json").read_text("utf-8"))
 
 
-@pytest.fixture
-def database(planned: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
-    """A copy of that database, to be written to."""
-    path = tmp_path / "copy.duckdb"
-    shutil.copyfile(planned[0], path)
-    return path
+@pytest.fixture(scope="module")
+def database(
+    planned: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """One copy for all tests: a later one reads the layouts that an earlier one stored."""
+    return Path(shutil.copyfile(planned[0], tmp_path_factory.mktemp("asked") / "copy.duckdb"))
 
 
 @pytest.fixture

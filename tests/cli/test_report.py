@@ -341,8 +341,7 @@ def opened(browser: Browser, report: Path) -> Iterator[Callable[[int, Any], Page
 class TestInABrowser:
     pytestmark = IN_A_BROWSER
 
-    @pytest.mark.parametrize("width", [390, 1280])
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
     def test_charts_are_drawn_and_fit(
         self, width: int, scheme: str, opened: Callable[[int, Any], Page]
     ) -> None:
@@ -367,19 +366,8 @@ class TestInABrowser:
         tooltip.wait_for()
         assert tooltip.locator("td.value").count() > 1
 
-    @pytest.mark.parametrize(
-        "evil",
-        [
-            "document.body.append(Object.assign(document.createElement('script'), "
-            "{textContent: 'window.evil = 1'}))",
-            "document.body.setAttribute('onclick', 'window.evil = 1'); document.body.click()",
-            "new Image().src = 'https://example.com/evil.png'",
-            "fetch('https://example.com/').catch(() => null)",
-        ],
-        ids=["script", "handler", "image", "fetch"],
-    )
     def test_the_policy_keeps_strange_scripts_and_addresses_out(
-        self, browser: Browser, report: Path, evil: str
+        self, browser: Browser, report: Path
     ) -> None:
         context = browser.new_context(offline=True)
         page = context.new_page()
@@ -389,10 +377,18 @@ class TestInABrowser:
         page.on("console", lambda message: refused.append(message.text))
         page.goto(report.as_uri())
         page.wait_for_selector("html[data-drawn]")
-        page.evaluate(evil)
-        assert page.evaluate("window.evil") is None
-        assert requests == [report.as_uri()]
-        assert "Content Security Policy" in " ".join(refused)
+        for evil in (
+            "document.body.append(Object.assign(document.createElement('script'), "
+            "{textContent: 'window.evil = 1'}))",
+            "document.body.setAttribute('onclick', 'window.evil = 1'); document.body.click()",
+            "new Image().src = 'https://example.com/evil.png'",
+            "fetch('https://example.com/').catch(() => null)",
+        ):
+            refused.clear()
+            page.evaluate(evil)
+            assert page.evaluate("window.evil") is None, evil
+            assert requests == [report.as_uri()], evil
+            assert "Content Security Policy" in " ".join(refused), evil
         context.close()
 
     def test_a_heading_sorts_and_words_filter(self, opened: Callable[[int, Any], Page]) -> None:

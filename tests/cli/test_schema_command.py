@@ -130,7 +130,7 @@ def test_json_of_one_name(warehouse: Command, quickstart: Quickstart) -> None:
         "meaning": "Name of the model",
         "source": "",
     }
-    assert "problem_model" in thing["read_by"]
+    assert "name_spelling" in thing["read_by"]
     assert column["meaning"] == "Name of the model"
     place = {"name": "problem", "role": "record", "layer": "records", "type": "VARCHAR"}
     assert place in column["uses"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from estimators.roofline import rules as roofline
@@ -23,6 +25,17 @@ ROOFLINE = {
     )
 }
 
+PLAIN = {
+    **dict.fromkeys(("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage")),
+    "schedule": "1f1b",
+    "counts_embedding": False,
+    "counts_loss": False,
+    "uses_sequence_parallel": True,
+    "balances_stages": False,
+    "microbatch_group": None,
+}
+"""Values that place no layers."""
+
 
 def test_the_nearest_are_one_to_either_side() -> None:
     assert nearest([1, 2, 4, 8], 3) == "2 or 4"
@@ -36,7 +49,11 @@ def test_the_nearest_are_one_to_either_side() -> None:
 @pytest.mark.parametrize(
     ("name", "row", "hint"),
     [
-        ("key heads divide heads", {"num_kv_heads": 5, "num_heads": 64}, "use 4 or 8"),
+        (
+            "key heads divide heads",
+            {"num_kv_heads": 5, "num_heads": 64},
+            "use 1, 2, 4, 8, 16, 32 or 64",
+        ),
         (
             "no more experts a token than experts",
             {"experts_per_token": 9, "num_experts": 8},
@@ -75,7 +92,7 @@ def test_the_nearest_are_one_to_either_side() -> None:
             {"context_parallel": 3, "seq_len": 8192},
             "use 2 or 4",
         ),
-        ("experts are split evenly", {"expert_parallel": 3, "num_experts": 8}, "use 2 or 4"),
+        ("experts are split evenly", {"expert_parallel": 3, "num_experts": 8}, "use 1, 2, 4 or 8"),
         (
             "sequence parallelism splits over tensors",
             {"tensor_parallel": 1, "context_parallel": 1, "seq_len": 2048},
@@ -108,22 +125,23 @@ def test_the_nearest_are_one_to_either_side() -> None:
         (
             "chunks are even and interleaved over stages",
             {"virtual_pipeline": 4, "pipeline_parallel": 8, "num_layers": 80},
-            "use 2 or 5",
+            "use 2 or 5, or `pipeline_parallel` 7 or 10",
         ),
         (
             "chunks are even and interleaved over stages",
             {"virtual_pipeline": 2, "pipeline_parallel": 1, "num_layers": 80},
-            "use 1 on one stage",
+            "use 1, or `pipeline_parallel` 2",
         ),
         (
             "chunks are even and interleaved over stages",
             {"virtual_pipeline": 2, "pipeline_parallel": 3, "num_layers": 80},
-            "use 1 or 3",
+            "use 1 or 3, or `pipeline_parallel` 2 or 4",
         ),
         (
             "chunks are even and interleaved over stages",
             {"virtual_pipeline": 2, "pipeline_parallel": 48, "num_layers": 80},
-            "use 1, or `pipeline_parallel` 40 or 80",
+            # on 41 stages the fullest have two layers; on 80, one that no chunks divide
+            "use 1, or `pipeline_parallel` 41",
         ),
         (
             "expert groups fill a stage",
@@ -146,7 +164,7 @@ def test_the_nearest_are_one_to_either_side() -> None:
         (
             "replicas divide the batch",
             {"global_batch_size": 512, "data_parallel": 256, "microbatch_size": 4},
-            "use 2, or `global_batch_size` 1024",
+            "use at most 2, or `global_batch_size` 1024, or `data_parallel` 128",
         ),
         (
             "replicas divide the batch",
@@ -170,7 +188,7 @@ def test_the_nearest_are_one_to_either_side() -> None:
 def test_a_hint_has_the_nearest_values_that_keep_the_rule(
     name: str, row: dict[str, int], hint: str
 ) -> None:
-    assert STEP[name].hint(row) == hint
+    assert STEP[name].hint({**PLAIN, **row}) == hint
 
 
 @pytest.mark.parametrize(
@@ -178,8 +196,8 @@ def test_a_hint_has_the_nearest_values_that_keep_the_rule(
     [
         (
             "tensor_parallel divides the tokens of a microbatch (tensor_1d)",
-            {"tensor_parallel": 3, "microbatch_size": 1, "seq_len": 2048},
-            "use 2 or 4",
+            {"tensor_parallel": 3, "microbatch_size": 1, "seq_len": 32},
+            "use 1, 2, 4, 8, 16 or 32",
         ),
         # 2,048 tokens over a tensor axis of 2 leave 1,024
         (
@@ -190,7 +208,7 @@ def test_a_hint_has_the_nearest_values_that_keep_the_rule(
         (
             "both axes divide `seq_len` (context_2d)",
             {"context_parallel": 2, "tensor_parallel": 3, "microbatch_size": 1, "seq_len": 2048},
-            "use a `tensor_parallel` that divides 2048",
+            "use `tensor_parallel` 2 or 4",
         ),
     ],
 )
@@ -274,6 +292,22 @@ ROW = {
 @pytest.mark.parametrize("rule", [*STEP.values(), *ROOFLINE.values()], ids=lambda rule: rule.name)
 def test_no_rule_is_without_a_hint(rule: Rule) -> None:
     assert rule.hint({name: ROW[name] for name in rule.needs})
+
+
+def test_a_hint_is_tried_and_says_where_every_value_on_a_side_does() -> None:
+    needs = ("tensor_parallel", "num_heads", "schedule")
+    tried = Rule("few", needs[0], needs, lambda v: v[needs[0]] * 2 <= v[needs[1]], str)
+    assert tried.hint({needs[0]: 9, needs[1]: 8, needs[2]: "1f1b"}) == "use at most 4"
+    either = replace(tried, varies=needs[:2])
+    assert either.hint({needs[0]: 9, needs[1]: 8, needs[2]: "1f1b"}) == (
+        "use at most 4, or `num_heads` 18 or more"
+    )
+    text = replace(tried, holds=lambda v: np.equal(v["schedule"], "zb_h1"), varies=needs[2:])
+    assert text.hint({needs[0]: 9, needs[1]: 8, needs[2]: "1f1b"}) == "use `schedule` zb_h1"
+    none = replace(tried, holds=lambda v: np.less(v[needs[0]], 0))
+    assert none.hint({needs[0]: 9, needs[1]: 8, needs[2]: "1f1b"}) == (
+        "use another `tensor_parallel` or `num_heads` or `schedule`"
+    )
 
 
 @pytest.mark.parametrize(("fp8", "others"), [(None, "bf16"), (2e12, "fp8 or bf16")])

@@ -121,6 +121,6 @@ def test_few_chunks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_MOST_ROWS", 64)
     for start in range(0, 256, 32):
         evaluated(of, cell, {name: column[start : start + 32] for name, column in whole.items()})
-    kept = of._latest._kept
+    kept = of._latest._chunks
     assert kept is not None
     assert kept.num_rows == 64

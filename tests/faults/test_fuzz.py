@@ -17,8 +17,8 @@ from hypothesis import given
 from tests.examples import examples
 from tests.faults.fuzz import INCOMPLETE, KINDS, STORING, Case, check, forget, is_small
 
-NUMBERS = {"study": 60, "configurations": 50, "runs": 25, "reference": 100, "words": 10}
-NUMBERS |= {"settings": 50, "typed": 40, "manifest": 30}
+NUMBERS = {"study": 40, "configurations": 30, "runs": 25, "reference": 60, "words": 10}
+NUMBERS |= {"settings": 30, "typed": 30, "manifest": 25}
 """Kind of input -> its examples; a run that is taken costs a second."""
 
 

@@ -13,8 +13,8 @@ import duckdb
 import pytest
 
 from tests.sql.test_sql_cases import CASES, complete, fill, tables_of
-from warehouse.database import derived
 from warehouse.database.connection import open_for_write
+from warehouse.database.problem_facts import refresh_problems
 
 SHELL = Path(sys.executable).parent / "duckdb"
 KINDS = "names no model or accelerator or problem or cell that is stored or known"
@@ -126,7 +126,7 @@ def test_capitals_of_a_stored_name_count_only_where_two_names_differ_in_them(
     assert stored.execute(query.format("Tiny")).fetchall() == [("tiny",)]
     stored.execute("update problem set model = 'Tiny' where problem_id = 4")
     stored.execute("delete from stored_problem")
-    derived.refresh_problems(stored)
+    refresh_problems(stored)
     assert stored.execute(query.format("tiny")).fetchall() == [("tiny",)]
     assert stored.execute(query.format("Tiny")).fetchall() == [("Tiny",)]
     with pytest.raises(duckdb.Error, match="TINY"):

@@ -30,12 +30,14 @@ import pytest
 from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
-from warehouse.database.connection import open_for_read
+from warehouse.database.connection import open_for_write
 from warehouse.database.in_force import CELL_ORDER, mark_repeated, mark_sql
+from warehouse.database.problem_facts import find_problems
 from warehouse.database.sql_text import literal
-from warehouse.database.tables import MARKS
+from warehouse.database.tables import MARKS, STORED_PROBLEM
 from warehouse.database.views import (
     FOUND,
+    FOUND_PROBLEM,
     LAYERS,
     LEADING_ROW,
     checks,
@@ -189,13 +191,22 @@ def complete(connection: duckdb.DuckDBPyConnection, *, ranks: bool = True) -> No
     mark_repeated(connection, connection.execute(cells).fetchall())
     stored = [table.name for table in KEPT if ranks or table.name != LEADING_ROW]
     connection.execute("".join(map(made_again, stored)))
+    store_facts(connection)
 
 
 def prepared(connection: duckdb.DuckDBPyConnection, name: str) -> str:
     """Fill the tables of case `name` and return the query that its expected rows answer."""
     filled, query = case_sql(connection, name)
     connection.execute(filled)
+    store_facts(connection)
     return query
+
+
+def store_facts(connection: duckdb.DuckDBPyConnection) -> None:
+    """Find the facts of the problems that were filled in, as a command that stores them does."""
+    find_problems(connection)
+    connection.execute(f"delete from {STORED_PROBLEM}")
+    connection.execute(f"insert into {STORED_PROBLEM} from {FOUND_PROBLEM}")
 
 
 def as_text(value: Any) -> str:
@@ -320,7 +331,7 @@ def test_further_calls_over_the_same_tables_give_theirs(
     view: str, scratch: duckdb.DuckDBPyConnection, subtests: pytest.Subtests
 ) -> None:
     calls = [name for name in FURTHER if parts(name)[0] == view]
-    scratch.execute(case_sql(scratch, view)[0])
+    prepared(scratch, view)
     for name in calls:
         with subtests.test(name):
             assert_answered(scratch, query_of(name), name)
@@ -333,9 +344,16 @@ def answered_by_shell(shared: Shared, empty_warehouse: Path) -> Path:
     def make(place: Path) -> None:
         database = shutil.copyfile(empty_warehouse, place / "warehouse.duckdb")
         script = "set threads = 1;\n"  # the rows are few
-        with open_for_read(database) as connection:
+        with open_for_write(database) as connection:
             for name in LAST:
+                connection.begin()
                 filled, query = case_sql(connection, name)
+                connection.execute(filled)
+                store_facts(connection)
+                facts = place / f"{name}.parquet"
+                connection.execute(f"copy {STORED_PROBLEM} to {literal(str(facts))}")
+                connection.rollback()
+                filled += f"insert into {STORED_PROBLEM} from {literal(str(facts))};\n"
                 script += f"begin;\n{filled}.once {place / name}.csv\n{query};\nrollback;\n"
         command = [str(SHELL), "-csv", "-noheader", "-nullvalue", "", str(database)]
         done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
@@ -360,6 +378,7 @@ def test_the_shell_of_duckdb_1_reports_no_error(answered_by_shell: Path) -> None
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_new_warehouse_passes_every_check(check: Any, scratch: duckdb.DuckDBPyConnection) -> None:
+    find_problems(scratch)
     assert scratch.execute(check.sql).fetchall() == []
 
 

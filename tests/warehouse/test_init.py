@@ -11,6 +11,7 @@ import pytest
 
 from tests.shared import call
 from warehouse.database.connection import open_for_read
+from warehouse.database.problem_facts import find_problems
 from warehouse.database.stamp import reference_names
 from warehouse.database.views import checks
 
@@ -49,6 +50,7 @@ def rows_of(database: Path) -> dict[str, list[Any]]:
 
 def failed_checks(database: Path) -> list[str]:
     with open_for_read(database) as connection:
+        find_problems(connection)
         return [each.name for each in checks() if connection.execute(each.sql).fetchall()]
 
 

@@ -12,6 +12,7 @@ from warehouse import Warehouse
 from warehouse.database import views
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.paths import CONFIG
+from warehouse.database.problem_facts import find_problems
 from warehouse.errors import DatabaseError
 from warehouse.studies.study import load_study
 from warehouse.sweep.runner import run_study
@@ -79,5 +80,6 @@ def test_an_old_database_opens_reads_and_sweeps_on(old: Path, tmp_path: Path) ->
     with open_for_read(old) as connection:
         counted = connection.execute("select distinct num_gpus from configuration order by 1")
         assert counted.fetchall() == [(8,), (16,)]
+        find_problems(connection)
         checks = {check.name: connection.execute(check.sql).fetchall() for check in views.checks()}
     assert {name: rows for name, rows in checks.items() if rows} == {}

@@ -17,10 +17,10 @@ import duckdb
 import pytest
 
 from estimators.registry import all_estimators
-from warehouse.database import derived
 from warehouse.database.connection import open_for_read, open_for_write
 from warehouse.database.in_force import mark
 from warehouse.database.paths import CONFIG
+from warehouse.database.problem_facts import refresh_problems
 from warehouse.database.sql_text import literal
 from warehouse.database.tables import all_tables
 from warehouse.evaluate.profiles import load_profiles
@@ -178,6 +178,6 @@ def test_an_upgrade_keeps_facts_measurements_and_profiles(
             listed = ", ".join(name for (name,) in names)
             connection.execute(f"insert into {table} by name select {listed} from old.{table}")
         mark(connection)
-        derived.refresh_problems(connection)
+        refresh_problems(connection)
         assert_views_show(connection, before, and_compare=name in COMPARED)
     assert_profiles_load(path, before)

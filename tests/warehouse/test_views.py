@@ -230,6 +230,7 @@ def test_checks_are_read_by_name_and_need_no_grain(sql: Callable[..., Path]) -> 
     assert [(check.name, check.what) for check in checks(directory)] == [
         ("a", "Nothing is lost."),
         ("b", "Nothing is late."),
+        ("stored_problem_is_found", "Rows that table stored_problem has alone, or lacks."),
     ]
     assert checks(directory)[1].sql.endswith("select 1 as late")
 

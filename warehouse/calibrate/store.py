@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warehouse.calibrate.kernels import KernelCalibration
-from warehouse.database import derived
 from warehouse.database.facts import CALIBRATION
+from warehouse.database.problem_facts import refresh_problems
 from warehouse.database.recording import record
 from warehouse.database.sink import arrow_table, transaction
 from warehouse.database.sql_text import registered
@@ -80,7 +80,7 @@ def replace_profile(
                 continue
             with registered(connection, "incoming_records", arrow_table(records)):
                 connection.execute(f"insert into {table} by name select * from incoming_records")
-        derived.refresh_problems(connection, [name])
+        refresh_problems(connection, [name])
         record(connection, CALIBRATION, name)
 
 
@@ -113,7 +113,7 @@ def drop_profile(connection: DuckDBPyConnection, name: str) -> Dropped:
     with transaction(connection):
         for table in TABLES:
             connection.execute(f"delete from {table} where profile = ?", [name])
-        derived.refresh_problems(connection, [name])
+        refresh_problems(connection, [name])
         record(connection, CALIBRATION, name, is_removed=True)
     [(rows, studies)] = connection.execute(
         """

@@ -119,9 +119,11 @@ def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
 
 def run_checks(connection: DuckDBPyConnection) -> list[str]:
     """Run every check, print its result to stderr, and return the names of those that failed."""
+    from warehouse.database.problem_facts import find_problems
     from warehouse.database.views import checks
 
     failed = []
+    find_problems(connection)
     for check in checks():
         with working(f"check {check.name}"):
             columns, rows = fetched(connection, check.sql)

@@ -23,6 +23,7 @@ from warehouse.database.in_force import (
 )
 from warehouse.database.leading import FITS, MEMORY, LeadingRows, RowCounts
 from warehouse.database.lineage import names_in
+from warehouse.database.problem_facts import refresh_problems
 from warehouse.database.sql_text import (
     IN_MAIN,
     joins_as_written,
@@ -30,15 +31,9 @@ from warehouse.database.sql_text import (
     quoted,
     registered,
     replaced,
-    view_exists,
 )
-from warehouse.database.views import (
-    CONFIGURATION_SOURCE,
-    FOUND,
-    LEADING_ROW,
-    UNRANKED,
-    leading_sql,
-)
+from warehouse.database.tables import STORED_PROBLEM
+from warehouse.database.views import CONFIGURATION_SOURCE, LEADING_ROW, UNRANKED, leading_sql
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -48,16 +43,6 @@ if TYPE_CHECKING:
 
     from estimators.contract import Relation
     from estimators.estimator import Estimator
-
-STORED_PROBLEM = "stored_problem"
-"""Table of the names, changes and groups of each problem."""
-
-PROBLEM_SOURCE = FOUND + STORED_PROBLEM
-"""View with the correct rows of that table."""
-
-_PROBLEM = "problem"
-_PRODUCT = "problem_product"
-"""View that several views below `PROBLEM_SOURCE` read: its rows are found once."""
 
 _FLOPS = "configuration_flops"
 """View of the configurations with all columns that leading rows have."""
@@ -91,36 +76,9 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
     return len(changed)
 
 
-def refresh_problems(connection: DuckDBPyConnection, profiles: Collection[str] = ()) -> None:
-    """Bring table `stored_problem` up to date; call it in the transaction that changed problems.
-
-    Facts of a problem with a profile also follow from its constants: `profiles` are those that were
-    stored, changed or dropped.
-    """
-    if not connection.execute(view_exists(PROBLEM_SOURCE)).fetchall():  # views of another directory
-        return
-    connection.execute(
-        f"delete from {STORED_PROBLEM} where problem_id not in (select problem_id from {_PROBLEM})"
-    )
-    if profiles:
-        connection.execute(
-            f"delete from {STORED_PROBLEM} where problem_id in (select problem_id from {_PROBLEM}"
-            " where profile in (select unnest(?)))",
-            [list(profiles)],
-        )
-    missing = f"select * from {_PROBLEM} anti join {STORED_PROBLEM} using (problem_id)"
-    if connection.execute(f"select exists({missing})").fetchall() == [(False,)]:
-        return
-    # DuckDB finds temporary tables first: views below `PROBLEM_SOURCE` see only missing problems.
-    connection.execute(f"create temp table {quoted(_PROBLEM)} as {missing}")
-    connection.execute(f"create temp table {quoted(_PRODUCT)} as from {quoted(_PRODUCT)}")
-    connection.execute(f"insert into {STORED_PROBLEM} by name from {PROBLEM_SOURCE}")
-    for name in (_PRODUCT, _PROBLEM):
-        connection.execute(f"drop table temp.{quoted(name)}")
-
-
 def rebuild(connection: DuckDBPyConnection) -> None:
-    """Make everything again that follows from cells."""
+    """Make everything again that follows from problems and cells."""
+    connection.execute(f"delete from {STORED_PROBLEM}")
     connection.execute("update cell set sibling_record = null where sibling_record is not null")
     refresh(connection)
 

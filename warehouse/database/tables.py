@@ -40,6 +40,9 @@ SUPERSEDED = "is_superseded"
 MARKS = (SUPERSEDED, "sibling", "num_siblings", "first_sibling", "sibling_record")
 """Columns of table `cell` that follow from all cells (`warehouse.database.in_force`)."""
 
+STORED_PROBLEM = "stored_problem"
+"""Table of the facts of problems; `warehouse.database.problem_facts` keeps it up to date."""
+
 CELL_FACTS = ("is_default_variant", "num_layouts", "num_fitting_layouts")
 """Columns of `cell` that follow from its record and its rows. The numbers are of the layouts that
 the cell shows."""
@@ -150,6 +153,19 @@ PUBLISHED_ESTIMATE_TABLE = Table(
     required=("reference", "published_row", "estimator", "variant"),
 )
 
+PROBLEM_FACTS_TABLE = Table(
+    STORED_PROBLEM,
+    "Facts that follow from a problem and the reference tables: names, changes, groups to compare; "
+    "view problem_group shows them. One row per problem",
+    (
+        *("problem_id", "model", "model_shape", "is_published_system", "system_changes"),
+        *("assumptions", "num_changed_constants", "num_changed_step_constants"),
+        *("scaling_id", "capacity_id", "workload_id"),
+        *("product", "expert_default", "recompute_modules", "changed_constants"),
+    ),
+    role="intermediate",
+)
+
 
 def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
     """Return the tables that all estimators share."""
@@ -188,6 +204,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
         *CALIBRATION_TABLES,
         MEASUREMENT_TABLE,
         PUBLISHED_ESTIMATE_TABLE,
+        PROBLEM_FACTS_TABLE,
     ]
 
 

@@ -5,9 +5,9 @@ columns that no two rows have alike. The view has the name of the file. A file o
 creates a table macro instead, a view with arguments that marts and people read.
 
 A line `-- Kept: <on>` below them makes a table of that name, whose rows are stored because DuckDB
-would plan the SELECT for longer than it runs. Commands make the rows again where they store cells
-(`cell`) or problems (`problem`). All rows are made with the views. View `found_<name>` is the
-SELECT; a table kept on `cell` has none, since it would read all layouts with all their columns.
+would plan the SELECT for longer than it runs. All rows are made with the views. View `found_<name>`
+is the SELECT. Commands that store cells make the rows of a table kept on `cell` again; it has no
+such view, since that would read all layouts with all their columns.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from warehouse.database.in_force import (
 from warehouse.database.lineage import Token, names_in, tokens
 from warehouse.database.meanings import argument_meaning, comment_of, role_of
 from warehouse.database.sql_text import is_name, literal, quoted
+from warehouse.database.tables import STORED_PROBLEM
 from warehouse.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,8 +59,10 @@ UNRANKED = f"* exclude ({', '.join(RANKS)})"
 """Columns of `LEADING_ROW` without its ranks."""
 FOUND = "found_"
 """Begins the name of the view that finds the rows of a kept table."""
+FOUND_PROBLEM = FOUND + STORED_PROBLEM
+"""Temporary table with the correct facts of problems, which a check reads."""
 _KEPT = "-- Kept:"
-_KEPT_ON = ("cell", "problem", "reference")
+_KEPT_ON = ("cell", "reference")
 
 MACROS = "macros.sql"
 _EXAMPLE = "Example:"
@@ -142,21 +145,27 @@ class View(NamedTuple):
 def checks(directory: Path | None = None) -> list[Check]:
     """Return the checks of `directory` (by default the packaged sql/), by name.
 
-    Every kept table with a view is compared with it, and the leading rows with what ranking them
-    again gives.
+    Every kept table with a view is compared with it, the leading rows with what ranking them again
+    gives, and the facts of problems with those that `problem_facts.find_problems` finds before.
     """
     directory = directory or resources.sql_directory()
     files = _read_layer(directory / _CHECKS)
     of_files = [Check(file.name, file.what, file.sql) for file in files]
-    return sorted([*of_files, *map(_check_of_kept, kept_tables(directory))])
+    wrong = f"Rows that table {STORED_PROBLEM} has alone, or lacks."
+    of_problems = _comparison(STORED_PROBLEM, FOUND_PROBLEM, wrong)
+    return sorted([*of_files, *map(_check_of_kept, kept_tables(directory)), of_problems])
 
 
 def _check_of_kept(view: View) -> Check:
-    stored, found = view.name, FOUND + view.name
-    what = f"Rows that table {stored} or view {found} has alone."
     if view.kept_on == "cell":
-        found = f"({leading_sql(f'select {UNRANKED} from {stored}')})"
-        what = f"Rows of table {stored} with other ranks than these rows give."
+        found = f"({leading_sql(f'select {UNRANKED} from {view.name}')})"
+        what = f"Rows of table {view.name} with other ranks than these rows give."
+        return _comparison(view.name, found, what)
+    found = FOUND + view.name
+    return _comparison(view.name, found, f"Rows that table {view.name} or view {found} has alone.")
+
+
+def _comparison(stored: str, found: str, what: str) -> Check:
     halves = [
         f"(select *, {is_stored} as is_stored from {rows} except all"
         f" select *, {is_stored} from {others})"

@@ -25,6 +25,7 @@ from warehouse.database.facts import (
 )
 from warehouse.database.failures import database_error
 from warehouse.database.paths import CONFIG, REBUILT, file_of, is_database, log_of, remove_database
+from warehouse.database.problem_facts import find_problems
 from warehouse.database.recording import (
     adopt,
     is_intact,
@@ -258,6 +259,7 @@ def _take_over(former: DuckDBPyConnection, new: Path, report: RebuildReport) -> 
 
 
 def _refuse_failed_checks(connection: DuckDBPyConnection, new: Path) -> None:
+    find_problems(connection)
     failed = [
         check.name
         for check in checks()
