@@ -28,18 +28,19 @@ from estimators.factored import take
 from estimators.structure import equals
 from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
-from estimators.training_step.modules import IN_MIXTURE, any_again
+from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.pipelines import microbatches_of, over_kinds
+from estimators.training_step.recompute import any_again
 from estimators.training_step.replicas import sharded_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from estimators.decoder import Parameters
-    from estimators.training_step.layer import Size
+    from estimators.decoder import Parameters, Shape
     from estimators.training_step.pipelines import Held
-    from estimators.training_step.problem import Layout, Problem, Shape
+    from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.replicas import Share
+    from estimators.training_step.sizes import Size
     from estimators.training_step.spent import Spent
     from estimators.values import Array, Flag, Real
 
@@ -164,7 +165,7 @@ def dropped_bytes(size: Size, problem: Problem, layout: Layout) -> list[Real]:
     scores, and the product behind it needs its result.
     """
     again = problem.program.again
-    if not any_again(problem):
+    if not any_again(problem.program):
         return []
     sparse = problem.shape.sparse_share
     read: Real = formats.input_bytes(problem)
@@ -453,7 +454,7 @@ def communicators(shape: Shape, layout: Layout) -> Real:
     tensor, context = layout.tensor_parallel, layout.context_parallel
     stages, replicas = layout.pipeline_parallel, layout.data_parallel * context
     ties = shape.ties_embedding & (stages > 1)
-    groups: tuple[Flag, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
+    groups: tuple[Flag | bool, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
     has_experts = shape.num_experts > 1
     if np.any(has_experts):
         experts, parts = layout.expert_parallel, layout.expert_tensor_parallel

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.factored import take
-from estimators.training_step.host import saved_seconds
+from estimators.training_step.host import QUEUE
 from estimators.training_step.pipelines import (
     by_kind,
     microbatches_of,
@@ -71,7 +71,7 @@ def _simple_pace(costs: Costs, problem: Problem, layout: Layout) -> Paced:
     full = most * layer.seconds + added.share + vocabulary.embedding + vocabulary.embedding_comm
     final = last * layer.seconds + added.share + vocabulary.output + vocabulary.output_comm + ends
     work = final - last * layer.waits
-    saved = saved_seconds(layer, work, last, problem)
+    saved = _saved_seconds(layer, work, last, problem)
     saved = np.where(several, 0.0, saved)
     final = final - saved
     bubble, is_final = _bubble(full, final, layer, problem, layout)
@@ -204,3 +204,29 @@ def _bubble(
     others = np.where(stages > 1, others, 0.0)
     is_final = np.where(balances, (final >= full) | (stages == 1), is_final)
     return np.where(balances, others, bubble), is_final
+
+
+def _saved_seconds(layer: Spent, work: Real, layers: Real, problem: Problem) -> Real:
+    """Return the seconds of waiting that a single stage saves in a microbatch.
+
+    A stage of a pipeline synchronizes between passes and saves nothing. A single stage does not
+    synchronize: during passes that keep the GPU busy for longer, and during the output layer, the
+    host runs ahead, as far as the queue is long. At best the longer of all launches and all work
+    remains. A mixture saves nothing, because the host waits for the GPU in each layer.
+
+    Parameters
+    ----------
+    layer
+        One layer and microbatch, a `spent.Spent`.
+    work
+        Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
+    layers
+        Layers of the stage.
+    """
+    host = problem.host
+    vocabulary = host.vocabulary_launches * host.host_seconds_per_launch
+    together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)
+    # the launches of a pass are about half of those of both
+    room = 2 * QUEUE
+    saved = (layers * layer.waits - together) * (room / np.maximum(layers * layer.launches, room))
+    return np.where(problem.shape.sparse_share > 0, 0.0, saved)

@@ -18,7 +18,8 @@ from estimators.training_step.in_flight import held_of, ranks_of
 from estimators.training_step.placement import KINDS, Case
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Choices, Layout, Problem, Run, Shape
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Choices, Layout, Problem, Run
     from estimators.values import Array, Flag, Real, Text
 
 OPTIONS = (
@@ -102,14 +103,14 @@ def is_simple(problem: Problem, layout: Layout) -> Flag:
     special = special | ~equals(choices.schedule, "1f1b")
     if np.all(special):
         return np.broadcast_to(np.array(False), np.shape(ranks))
-    plain = chunks == 1
-    dense = plain & ~(shape.num_experts > 1)
+    plain = np.equal(chunks, 1)
+    dense = plain & ~np.greater(shape.num_experts, 1)
     layers = shape.num_layers / (ranks * chunks)
-    even = (layers == np.floor(layers)) & (plain | ~problem.program.balances_stages)
+    even = np.equal(layers, np.floor(layers)) & (plain | ~problem.program.balances_stages)
     usual = np.isnan(choices.microbatch_group)
     # a search has whole rounds of microbatches
     if np.ndim(shape.seq_len) and np.any(chunks > 1):
-        usual = usual & (np.remainder(microbatches_of(problem.run, layout), ranks) == 0)
+        usual = usual & np.equal(np.remainder(microbatches_of(problem.run, layout), ranks), 0)
     simple: Flag = (dense | even) & ~special & (plain | usual & ~runs_ahead(problem))
     return simple
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from estimators.decoder import Shape
 from estimators.training_step.pipelines import stage_layers
 from estimators.training_step.placement import balanced
-from estimators.training_step.problem import Layout, Shape
+from estimators.training_step.problem import Layout
 from tests.estimators.training_step_cases import FREE, step, step_with
 from tests.estimators.training_step_figures import CORE, FORWARD, OUTPUT, SMALL, close
 
