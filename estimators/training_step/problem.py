@@ -6,9 +6,8 @@ builds all of them in one place, from the values of a cell or the columns of a b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -319,8 +318,8 @@ class Choices(Structure):
     microbatch_group: Real
 
 
-@dataclass(frozen=True, eq=False)
-class Layout(Structure, Mapping[str, Any]):
+@dataclass(frozen=True)
+class Layout(Structure):
     """Degrees of parallelism, microbatch and ZeRO stage, one element a row of a table.
 
     A table may lack a degree on which its figures do not depend: it is NaN there.
@@ -337,20 +336,9 @@ class Layout(Structure, Mapping[str, Any]):
     data_parallel: Real
     zero_stage: Real
 
-    # ---- by name, for formulas that do not take structures yet ----
 
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (field.name for field in fields(self))
-
-    def __len__(self) -> int:
-        return len(fields(self))
-
-
-@dataclass(frozen=True, eq=False)
-class Problem(Mapping[str, Any]):
+@dataclass(frozen=True)
+class Problem:
     """One problem with the choices of a cell, or one a row of a batch."""
 
     shape: Shape
@@ -421,29 +409,3 @@ class Problem(Mapping[str, Any]):
         return replace(
             self, **{part.name: getattr(self, part.name).take(rows) for part in fields(self)}
         )
-
-    # ---- by name, for formulas that do not take structures yet ----
-
-    @cached_property
-    def _by_name(self) -> dict[str, Any]:
-        structures = (getattr(self, part.name) for part in fields(self))
-        found = {
-            field.name: getattr(structure, field.name)
-            for structure in structures
-            for field in fields(structure)
-        }
-        found |= {"fp8_peak": found["fp8_flops_per_second"]}
-        found |= {"fp4_peak": found["fp4_flops_per_second"]}
-        if (measured := self.kernels.measured) is not None:
-            found |= {"products": measured.products, "attention_rates": measured.attention}
-            found["expert_loads"] = measured.loads
-        return found
-
-    def __getitem__(self, name: str) -> Any:
-        return self._by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
-
-    def __len__(self) -> int:
-        return len(self._by_name)

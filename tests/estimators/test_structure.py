@@ -19,7 +19,7 @@ def test_a_value_that_is_missing_is_nan_false_or_no_text() -> None:
 def test_a_column_with_gaps_has_one_type() -> None:
     gaps = np.array([2, None], dtype=object)
     assert np.array_equal(real(gaps), [2.0, np.nan], equal_nan=True)
-    assert number(gaps, 1.0).tolist() == [2.0, 1.0]
+    assert np.array_equal(number(gaps, 1.0), [2.0, 1.0])
     assert number(None) == 0.0
     assert np.asarray(flag(np.array([True, None], dtype=object))).tolist() == [True, False]
 
