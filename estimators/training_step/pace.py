@@ -109,10 +109,9 @@ def _with_placed(
         whole[rows] = placed
         return whole
 
-    nothing = np.float64(0.0)
     names = dict.fromkeys((*simple.pace.layers, *placed.pace.layers))
     layers = {
-        name: merged(simple.pace.layers.get(name, nothing), placed.pace.layers.get(name, nothing))
+        name: merged(simple.pace.layers.get(name, 0.0), placed.pace.layers.get(name, 0.0))
         for name in names
     }
     others = zip(simple.pace[1:], placed.pace[1:], strict=True)
@@ -143,7 +142,7 @@ def _placed_pace(
         for name, layer in kinds.items()
     }
     if "mtp" in added.layers:
-        by_pass["mtp"] = (np.float64(0.0), added.layers["mtp"], added.layers["mtp"])
+        by_pass["mtp"] = (0.0, added.layers["mtp"], added.layers["mtp"])
     embedding = vocabulary.embedding + vocabulary.embedding_comm + added.vocabulary
     output = vocabulary.output + vocabulary.output_comm + added.vocabulary
     work = seconds_of(by_pass, embedding, output, np.size(layout.pipeline_parallel))
@@ -153,7 +152,7 @@ def _placed_pace(
     forward = over_kinds(pace.layers, {name: seconds for name, (seconds, *_) in by_pass.items()})
     backward = over_kinds(pace.layers, {name: seconds for name, (_, seconds, _) in by_pass.items()})
     ends = pace.embedding * embedding + pace.output * output
-    return Paced(pace, np.float64(0.0), adding, forward + ends / 3, backward + ends * 2 / 3)
+    return Paced(pace, 0.0, adding, forward + ends / 3, backward + ends * 2 / 3)
 
 
 def _bubble(

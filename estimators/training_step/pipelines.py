@@ -180,7 +180,7 @@ def layers_of_output(problem: Problem) -> Real:
     """Return the layers with as many products as the output layer; NaN: not balanced."""
     shape, balances = problem.shape, problem.program.balances_stages
     if not np.any(balances):
-        return np.float64(np.nan)
+        return np.nan
     cost, _ = _balanced_products(shape)
     return np.where(balances, shape.vocab_size * shape.hidden_size / cost, np.nan)
 
@@ -444,7 +444,7 @@ def _with_others(
 
     layers_before, *before = simple
     kinds = {
-        name: whole(layers_before.get(name, np.float64(0.0)), table[kind])
+        name: whole(layers_before.get(name, 0.0), table[kind])
         for kind, name in enumerate(KINDS)
         if table[kind].any() or (name in layers_before and len(rows) < size)
     }

@@ -93,7 +93,7 @@ def seconds_of(
     size
         Rows.
     """
-    nothing = (np.float64(0.0),) * 3
+    nothing = (0.0, 0.0, 0.0)
     rows = [
         *(kinds.get(name, nothing) for name in KINDS),
         (embedding / 3, embedding * 2 / 3, embedding * 2 / 3),

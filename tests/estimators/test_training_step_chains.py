@@ -132,7 +132,7 @@ def run_bubble(schedule: str, p: int, seconds: dict[str, float]) -> float:
 
 def bubble(schedule: str, p: int, seconds: dict[str, float]) -> float:
     times = 2 if schedule in ("zbv", "dualpipev") else 1
-    return float(BUBBLES[schedule](p, *(np.float64(times * seconds[kind]) for kind in "FBW")))
+    return float(BUBBLES[schedule](p, *(times * seconds[kind] for kind in "FBW")))
 
 
 @pytest.mark.parametrize(
