@@ -1,9 +1,9 @@
 """Mutants of formulas: changed operators and numbers that the tests must notice.
 
 Usage: ``python -m tests.mutants [--count 60] [--seed 1] [--only estimators/roofline]``. A mutant
-changes one place in a copy of the project. The tests that name its module, or the cases of its
-view, run until nine fail; one to four do where tests are clear. A mutant of Python that none fails
-is shown only if it changes a figure of the sample of steps by more than 1e-9.
+changes one place in a copy of the project. The tests that name its module run until nine fail; one
+to four do where tests are clear. A mutant that none fails is shown only if it changes a figure of
+the sample of steps by more than 1e-9. ``tests.sql.mutants`` has those of views.
 """
 
 from __future__ import annotations
@@ -31,14 +31,12 @@ from warehouse.evaluate.space import evaluated
 from warehouse.studies.study import load_study
 from warehouse.sweep.cells import cells_of_study, num_layouts
 
-NO_FORMULA = re.compile(r"columns/|inputs|rules|hints|registry|contract|names|spellings|/plots/")
+NO_FORMULA = re.compile(r"columns/|inputs|rules|hints|registry|contract|names|spellings")
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "/", "**": "*"}
 SWAPS |= {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 OPERATOR = re.compile(rb"\*\*|//|[<>]=?|[*/+-]")
 SAMPLE = "import pickle, sys, tests.mutants as m; sys.stdout.buffer.write(pickle.dumps(m.sample()))"
-SQL_OPERATOR = r"(?<!select )(?<=[\w)] )(?:[*/+-]|[<>]=?)(?= [\w(])"
-SQL_PLACE = re.compile(rf"{SQL_OPERATOR}|(?<![\w.])\d+(?:\.\d+)?(?:e\d+)?(?![\w.])")
-SQL_TEXT = re.compile(r"--[^\n]*|'[^']*'")
+
 Mutant = tuple[Path, int, int, str]
 """A file, the bytes of it that change (start and end), and the text that takes their place."""
 
@@ -48,7 +46,7 @@ def other_number(text: str) -> str:
     return str(int(text) * 3 // 2 + 1) if text.isdigit() else repr(float(text) * 1.5)
 
 
-def of_python(path: Path) -> Iterator[Mutant]:
+def mutants_of(path: Path) -> Iterator[Mutant]:
     """Yield the mutants of operators, and of the numbers beside them."""
     source = path.read_bytes()
     starts = [0, *itertools.accumulate(map(len, source.splitlines(keepends=True)))]
@@ -68,13 +66,6 @@ def of_python(path: Path) -> Iterator[Mutant]:
                     yield path, *span(term), other_number(repr(term.value))
 
 
-def of_sql(path: Path) -> Iterator[Mutant]:
-    """Yield the mutants of operators and numbers, but for those of comments and texts."""
-    code = SQL_TEXT.sub(lambda part: " " * len(part[0]), path.read_text("latin-1"))
-    for place in SQL_PLACE.finditer(code):
-        yield path, *place.span(), SWAPS.get(place[0]) or other_number(place[0])
-
-
 def sample() -> dict[str, Array]:
     """Return figures of some cells of each study, published steps among them."""
     figures: dict[str, Array] = {}
@@ -90,10 +81,7 @@ def sample() -> dict[str, Array]:
 
 
 def tests_of(path: Path) -> list[str]:
-    """Return the arguments of pytest: tests that name a module, or the cases of a view."""
-    if path.suffix == ".sql":
-        case = ["tests/sql/test_sql_cases.py", "-k", f"[{path.stem}] and not shell"]
-        return case if (Path("tests/sql") / path.stem).is_dir() else ["tests/sql/test_macros.py"]
+    """Return the files of tests that name a module, else those of its package."""
     package, _, name = ".".join(path.with_suffix("").parts).rpartition(".")
     imported = re.compile(rf"{re.escape(package)}(\.{name} import| import .*\b{name}\b)")
     of_package, tests = f"test_{path.parts[1]}", sorted(Path("tests/estimators").glob("test_*.py"))
@@ -126,9 +114,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="beginning of the paths to change")
     given, figures = parser.parse_args(), sample()
-    paths = [*sorted(Path("estimators").rglob("*.py")), *sorted(Path("sql").rglob("*.sql"))]
-    paths = [p for p in paths if str(p).startswith(given.only) and not NO_FORMULA.search(str(p))]
-    mutants = [m for p in paths for m in (of_sql(p) if p.suffix == ".sql" else of_python(p))]
+    paths = [p for p in sorted(Path("estimators").rglob("*.py")) if not NO_FORMULA.search(str(p))]
+    mutants = [m for p in paths if str(p).startswith(given.only) for m in mutants_of(p)]
     random.Random(given.seed).shuffle(mutants)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "copy"
@@ -139,7 +126,7 @@ def main() -> None:
             os.utime(place / path, (time, time))  # Python compiles it anew
             done = run(place, "-m", "pytest", "-qrfE", "--tb=no", "--maxfail=9", *tests_of(path))
             failed = len(re.findall(rb"^(?:FAILED|ERROR)", done.stdout, re.MULTILINE))
-            if failed or path.suffix == ".sql" or changes(place, figures):
+            if failed or changes(place, figures):
                 number, old = source[:start].count(b"\n"), source[start:end].decode()
                 line = source.splitlines()[number].decode().strip()
                 print(f"{failed:4} {path}:{number + 1} {old} -> {text} in: {line}", flush=True)
