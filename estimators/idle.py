@@ -114,6 +114,6 @@ def _with_parts(
         values = {**dict.fromkeys(optional), **cell.values}
         values |= dict.fromkeys((idle.degree, *idle.implied), 1)
         applied = (rule for rule in rules if values.keys() >= {*rule.needs})
-        if all(np.all(rule.holds(values)) for rule in applied):
+        if all(rule.is_kept(values) for rule in applied):
             known.add(part.id)
             yield part

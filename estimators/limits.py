@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from estimators.columns import Column
-from estimators.columns.dtypes import NUMPY_TYPES
 
 LARGEST_WHOLE = 2**53 - 1
 """Largest whole number up to which float64, the type of all inputs, has no gaps."""
@@ -42,7 +41,7 @@ def limits_of(column: Column) -> tuple[Limit, ...]:
     if high is not None:
         found.append(Limit(lambda x: np.greater(x, high), f"must be at most {_plain(high)}"))
     if column.kind == "int":
-        stored = np.iinfo(NUMPY_TYPES[column.duckdb_type])
+        stored = np.iinfo(column.stored_dtype)
         most, least = min(stored.max, LARGEST_WHOLE), max(stored.min, -LARGEST_WHOLE)
         found.append(Limit(lambda x: np.greater(x, most), f"must be at most {most}"))
         found.append(Limit(lambda x: np.less(x, least), f"must be at least {least}"))

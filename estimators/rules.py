@@ -48,6 +48,11 @@ class Rule:
     advice: Explanation | None = None
     varies: tuple[str, ...] = ()
 
+    def is_kept(self, row: Values) -> bool:
+        """Return whether a row keeps the rule; a faulty row may divide by zero."""
+        with np.errstate(all="ignore"):
+            return bool(np.all(self.holds(row)))
+
     def hint(self, row: Values) -> str:
         """Return how to keep the rule: the nearest values of a column that do, or the advice."""
         if self.advice is not None:

@@ -191,7 +191,7 @@ class BaseSearch(Search):
         known = {**self._known(cell), **cell.fixed}
         for rule in self.estimator.search_rules(cell.mends):
             applies = rule.column == name and all(need in known for need in rule.needs)
-            if applies and not np.all(rule.holds(known)):
+            if applies and not rule.is_kept(known):
                 return Refusal(name, value, rule.reason(known), rule.hint(known))
         hint = (
             "use a value that divides the number it splits (layers, heads, sequences ...), given "
@@ -203,7 +203,7 @@ class BaseSearch(Search):
         """Return why a space has no layout: a rule that its problem breaks, or the GPUs."""
         known = self._known(cell)
         for rule in self.estimator.search_rules(cell.mends):
-            if all(need in known for need in rule.needs) and not np.all(rule.holds(known)):
+            if all(need in known for need in rule.needs) and not rule.is_kept(known):
                 value = known.get(rule.column)
                 return Refusal(rule.column, value, rule.reason(known), rule.hint(known))
         size = next(

@@ -31,6 +31,22 @@ STORAGE = {
 }
 """Kind of a column -> its DuckDB type, unless the column names another one."""
 
+NUMPY = {
+    "TINYINT": "int8",
+    "UTINYINT": "uint8",
+    "SMALLINT": "int16",
+    "USMALLINT": "uint16",
+    "INTEGER": "int32",
+    "UINTEGER": "uint32",
+    "BIGINT": "int64",
+    "UBIGINT": "uint64",
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "BOOLEAN": "bool",
+    "VARCHAR": "object",
+}
+"""DuckDB type of a column that an estimator reads or writes -> its numpy type."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -107,10 +123,13 @@ class Column:
 
     @property
     def dtype(self) -> type:
-        """Numpy dtype of the column in arithmetic."""
-        from estimators.columns.dtypes import DTYPES
+        """Numpy type of the column in arithmetic."""
+        return _numpy_type("BIGINT" if self.kind == "int" else STORAGE[self.kind])
 
-        return DTYPES[self.kind]
+    @property
+    def stored_dtype(self) -> type:
+        """Numpy type of the column in storage."""
+        return _numpy_type(self.duckdb_type)
 
     def as_real(self) -> Column:
         """Return the column with real values, where an estimator takes degrees as continuous."""
@@ -129,6 +148,12 @@ def read(lines: Iterable[str]) -> dict[str, tuple[Column, ...]]:
     """Return the columns of a dictionary's lines by their group, in order."""
     groups = groupby(csv.DictReader(lines), key=lambda line: line["group"])
     return {group: tuple(map(_column, members)) for group, members in groups}
+
+
+def _numpy_type(duckdb_type: str) -> type:
+    import numpy as np  # here: the dictionary is also read where no array is needed
+
+    return np.dtype(NUMPY[duckdb_type]).type
 
 
 def _column(line: Mapping[str, str]) -> Column:

@@ -1,4 +1,4 @@
-"""The time of one step of a pipeline with uneven stages: the longest chain of passes.
+"""The time of one step of a pipeline: the longest chain of passes.
 
 Each rank runs its passes in a fixed order (module `in_flight`). A pass also waits for the same
 microbatch in the stage before it, or behind it. A step takes as long as its longest chain of passes
@@ -11,8 +11,9 @@ that wait for each other. The chains below are some of all chains, so the time i
   later than s would.
 
 Where one rank has the largest stage in every chunk, an event simulation finds the same time. Where
-ranks take turns, the chains are up to 3 % short in the tests; for stages that a text, or the layers
-of first or last rank, define, `event_simulation.simulated` runs every pass instead.
+ranks take turns, the chains are up to 3 % short in the tests of default placements, and up to a
+quarter for stages that a text, or the layers of first or last rank, define: for these
+`event_simulation.simulated` runs every pass instead.
 
 A chain is a sum of passes. It is kept as the number of times that it has each kind of layer,
 forward and backward. That is computed once for a pipeline and multiplied with the seconds of each

@@ -122,7 +122,7 @@ class TrainingStep(SearchedEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
-    version = 6
+    version = 7
     precedence = 2
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM

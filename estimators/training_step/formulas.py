@@ -146,11 +146,9 @@ FORMULAS: dict[str, Formula] = {
         "pytorch/pytorch issue 143988",
     ),
     "bubble_seconds": Formula(
-        "(stages - 1) x stage / chunks; stage: seconds of a microbatch in one before the last; "
-        "uneven: the time that the last of the fuller stages waits for the others; chunks that "
-        "differ, or layers of several kinds: the longest chain of passes that wait for each other "
-        "less the passes of the rank that works longest; a `schedule` that fills bubbles: see "
-        "module schedule",
+        "(stages - 1) x stage / chunks; stage: seconds of a microbatch in one, where all take as "
+        "long; others: the longest chain of passes that wait for each other, less the passes of "
+        "the rank that works longest; a `schedule` that fills bubbles: see module schedule",
         "arXiv 2104.04473 section 2.2; NVIDIA/Megatron-LM @d98e8a64 "
         "megatron/core/pipeline_parallel/schedules.py; arXiv 2401.10241 table 2; "
         "deepseek-ai/DualPipe @3da1bbe README.md",

@@ -31,7 +31,7 @@ from estimators.training_step.host import QUEUE
 from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.pipelines import microbatches_of, over_kinds
 from estimators.training_step.recompute import any_again
-from estimators.training_step.replicas import sharded_parameters
+from estimators.training_step.replicas import layer_shares, sharded_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -417,13 +417,12 @@ def gathered_bytes(
     if zero_stage < 3:
         return 0.0
     tensor = layout.tensor_parallel
-    split = layout.expert_tensor_parallel * layout.expert_parallel
     # rows of a batch may lack a kind that others have
     sparse = problem.shape.sparse_share
     occurs = {"dense": sparse < 1, "mixture": sparse > 0, "mtp": problem.shape.num_mtp_layers > 0}
     layers = [
-        np.where(occurs[name], count.split / tensor + count.whole + count.experts / split, 0.0)
-        for name, count in counts.items()
+        np.where(occurs[name], outside + experts, 0.0)
+        for name, (outside, experts) in layer_shares(counts, problem.shape, layout).items()
     ]
     layer = reduce(np.maximum, layers)
     exchanged = problem.sharding

@@ -1,7 +1,6 @@
 """The pipelines of many layouts: equal ones are placed and replayed once.
 
-Most are simple: all layers are of one kind, and stages are even or the first ones have a layer
-more. Closed forms cover them. Modules `placement` and `in_flight` compute the others.
+Modules `placement` and `in_flight` compute one.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from estimators.factored import distinct
-from estimators.structure import equals, number
+from estimators.structure import number
 from estimators.training_step.in_flight import held_of, ranks_of
 from estimators.training_step.placement import KINDS, Case
 
@@ -92,27 +91,6 @@ def runs_ahead(problem: Problem) -> Flag:
     `get_pp_rank_microbatches`).
     """
     return problem.overlap.overlaps_expert_comm & (problem.shape.num_experts > 1)
-
-
-def is_simple(problem: Problem, layout: Layout) -> Flag:
-    """Return for each row whether closed forms cover its pipeline; see the module."""
-    shape, choices = problem.shape, problem.choices
-    ranks, chunks = layout.pipeline_parallel, layout.virtual_pipeline
-    mixed = (shape.sparse_share > 0) & (shape.sparse_share < 1)
-    special = is_placed(choices) | (number(shape.num_mtp_layers) > 0) | mixed
-    special = special | ~equals(choices.schedule, "1f1b")
-    if np.all(special):
-        return np.broadcast_to(np.array(False), np.shape(ranks))
-    plain = np.equal(chunks, 1)
-    dense = plain & ~np.greater(shape.num_experts, 1)
-    layers = shape.num_layers / (ranks * chunks)
-    even = np.equal(layers, np.floor(layers)) & (plain | ~problem.program.balances_stages)
-    usual = np.isnan(choices.microbatch_group)
-    # a search has whole rounds of microbatches
-    if np.ndim(shape.seq_len) and np.any(chunks > 1):
-        usual = usual & np.equal(np.remainder(microbatches_of(problem.run, layout), ranks), 0)
-    simple: Flag = (dense | even) & ~special & (plain | usual & ~runs_ahead(problem))
-    return simple
 
 
 def microbatches_of(run: Run, layout: Layout) -> Real:
@@ -246,34 +224,6 @@ _COUNTS = (
 )
 
 
-def stage_layers(shape: Shape, balances: Flag, layout: Layout) -> tuple[Real, Real]:
-    """Return the layers of the fullest stages and of the last stage of simple pipelines.
-
-    Where stages cannot be even, the last one has a layer less, because it has the output layer. A
-    program that balances stages counts the output layer as the number of layers with as many
-    products.
-    """
-    stages = layout.pipeline_parallel
-    most, last = np.ceil(shape.num_layers / stages), np.floor(shape.num_layers / stages)
-    if not np.any(balances):
-        return most, last
-    fullest, behind = _balanced(shape, stages)
-    return np.where(balances, fullest, most), np.where(balances, behind, last)
-
-
-def _balanced(shape: Shape, stages: Real) -> tuple[Real, Real]:
-    """Return the layers of the first stage and of the one with the output layer, if balanced.
-
-    A stage takes layers until its share of the products is exceeded (huggingface/nanotron
-    @0e0a27ea src/nanotron/models/base.py build_model, models/llama.py get_block_compute_costs).
-    """
-    cost, total = _balanced_products(shape)
-    layers, share = shape.num_layers, total / (stages * cost)
-    before = stages_before_output(shape, stages)
-    taken = np.where(before > 0, np.floor(before * total / (stages * cost)) + 1, 0.0)
-    return np.minimum(np.floor(share) + 1, layers), np.maximum(layers - taken, 0.0)
-
-
 def stages_before_output(shape: Shape, stages: Real) -> Real:
     """Return the number of stages before the one with the output layer, if balanced.
 
@@ -312,57 +262,25 @@ def over_kinds(layers: Mapping[str, Real], figures: Mapping[str, Real]) -> Real:
 
 
 def ranks_at(problem: Problem, layout: Layout) -> Ranks:
-    """Return the ranks of each row's pipeline that may need most memory: first and last, or more.
-
-    A single stage counts as the first.
-    """
-    simple = is_simple(problem, layout)
-    most, last = stage_layers(problem.shape, problem.program.balances_stages, layout)
-    single = 1.0 * (layout.pipeline_parallel == 1)
-    size = np.size(single)
-    ranks = Ranks(
-        by_kind(np.stack([most, last]), problem.shape),
-        np.stack([np.ones_like(single), np.zeros_like(single)]),
-        np.stack([single, np.ones_like(single)]),
-    )
-    if np.all(simple):
-        return ranks
+    """Return the ranks of each row's pipeline that may need most memory."""
     columns = case_columns(problem.shape, problem.choices, layout, layers_of_output(problem))
-    others, cases = _others(columns, simple, size)
+    cases = cases_of(columns, np.size(layout.pipeline_parallel))
     tables = [
         (candidates.layers, candidates.has_embedding, candidates.has_output)
         for candidates in (ranks_of(case) for case, _ in cases.pipelines)
     ]
-    return Ranks(*_with_others(ranks, tables, cases.place, others, size))
+    return Ranks(*_of_rows(tables, cases.place))
 
 
-def held_at(problem: Problem, layout: Layout, simple: Flag) -> Held:
-    """Return the activations that the ranks of `ranks_at` hold at their peak.
-
-    `simple` is the result of `is_simple`.
-    """
-    ranks, chunks = layout.pipeline_parallel, layout.virtual_pipeline
+def held_at(problem: Problem, layout: Layout) -> Held:
+    """Return the activations that the ranks of `ranks_at` hold at their peak."""
     microbatches = microbatches_of(problem.run, layout)
-    most, last = stage_layers(problem.shape, problem.program.balances_stages, layout)
-    # interleaved: (ranks - 1)/chunks more than the pipeline is deep (arXiv 2205.05198)
-    under_way = np.where(chunks > 1, ranks + (ranks - 1) / chunks, ranks)
-    first = np.minimum(under_way, microbatches)
-    behind = np.minimum(((chunks - 1) * ranks + 1) / chunks, microbatches)
-    behind = np.where(ranks > 1, behind, 0.0)
-    held = Held(
-        by_kind(np.stack([most * first, last * behind]), problem.shape),
-        np.stack([chunks * first, chunks * behind]),
-        np.stack([1.0 * (ranks == 1), np.ones_like(behind)]),
-    )
-    if np.all(simple):
-        return held
-    size = np.size(microbatches)
-    others, cases = _others(scheduled_columns(problem, layout, microbatches), simple, size)
+    cases = cases_of(scheduled_columns(problem, layout, microbatches), np.size(microbatches))
     tables = [
         held_of(case, count, in_a_row or usual_group(count, case.ranks), ahead)
         for case, (count, in_a_row, ahead) in cases.pipelines
     ]
-    return Held(*_with_others(held, tables, cases.place, others, size))
+    return Held(*_of_rows(tables, cases.place))
 
 
 def scheduled_columns(
@@ -381,72 +299,27 @@ def scheduled_columns(
     }
 
 
-def by_kind(layers: Array, shape: Shape) -> dict[str, Array]:
-    """Return layers by kind, for pipelines whose layers are all of one kind."""
-    mixed = shape.sparse_share
-    if not np.any(mixed):
-        return {"dense": layers}
-    if np.all(mixed == 1):
-        return {"mixture": layers}
-    return {"dense": layers * (1 - mixed), "mixture": layers * mixed}
-
-
-def _others(
-    columns: Mapping[str, Real | Flag | Text], is_simple_row: Flag, size: int
-) -> tuple[Array, Cases]:
-    """Return the rows that are not simple, and their pipelines."""
-    rows = np.flatnonzero(~np.broadcast_to(is_simple_row, size))
-    if len(rows) < size:
-        columns = {
-            name: column[rows] if isinstance(column, np.ndarray) and column.ndim else column
-            for name, column in columns.items()
-        }
-    return rows, cases_of(columns, len(rows))
-
-
-def _with_others(
-    simple: tuple[dict[str, Array], Array, Array],
-    others: Sequence[tuple[Array, Array, Array]],
-    place: Array,
-    rows: Array,
-    size: int,
+def _of_rows(
+    pipelines: Sequence[tuple[Array, Array, Array]], place: Array
 ) -> tuple[dict[str, Array], Array, Array]:
-    """Return layers by kind and two further figures of all rows: [rank][row].
+    """Return layers by kind and two further figures of each row: [rank][row].
 
     A pipeline with fewer ranks than another repeats its last rank.
 
     Parameters
     ----------
-    simple
-        The figures of two ranks, computed as if all rows were simple.
-    others
-        Figures of each pipeline that is not simple, layers as [kind][rank].
-    place, rows
-        Place in `others` of each of the rows that are not simple, and the numbers of these rows.
+    pipelines
+        Figures of each pipeline, layers as [kind][rank].
+    place
+        The pipeline of each row.
     """
-    height = max(2, *(len(pipeline[1]) for pipeline in others))
-    table = np.empty((len(KINDS) + 2, height, len(others)))
-    for pipeline, (layers, *further) in enumerate(others):
+    height = max(len(figures[1]) for figures in pipelines)
+    table = np.empty((len(KINDS) + 2, height, len(pipelines)))
+    for pipeline, (layers, *further) in enumerate(pipelines):
         count = layers.shape[1]
         table[: len(KINDS), :count, pipeline] = layers
         table[len(KINDS) :, :count, pipeline] = further
         table[:, count:, pipeline] = table[:, count - 1 : count, pipeline]
-
-    def whole(before: Real, other: Array) -> Array:
-        of_others = other.take(place, axis=1)
-        if len(rows) == size:
-            return of_others
-        every = np.empty((height, size))
-        every[:2] = before
-        every[2:] = every[1]
-        every[:, rows] = of_others
-        return every
-
-    layers_before, *before = simple
-    kinds = {
-        name: whole(layers_before.get(name, 0.0), table[kind])
-        for kind, name in enumerate(KINDS)
-        if table[kind].any() or (name in layers_before and len(rows) < size)
-    }
-    first, second = map(whole, before, table[len(KINDS) :])
-    return kinds, first, second
+    rows = table.take(place, axis=2)
+    kinds = {name: rows[kind] for kind, name in enumerate(KINDS) if table[kind].any()}
+    return kinds, rows[-2], rows[-1]

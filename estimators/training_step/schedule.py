@@ -1,7 +1,9 @@
-"""The rank that sets the pace of a step, and its bubble, for pipelines that are placed one by one.
+"""The rank that sets the pace of a step, and its bubble.
 
-Schedule 1F1B (one forward, one backward) takes the longest chain of passes. Where ranks take turns
-as the slowest, every pass is run. Module `pace` has the closed forms of simple pipelines.
+Schedule 1F1B (one forward, one backward), interleaved or not, takes the longest chain of passes
+(module `critical_path`). Where a text or the sizes of the ends place layers so that ranks take
+turns as the slowest, every pass is run (module `event_simulation`): chains are up to a quarter
+short there. One stage has no bubble.
 
 Other schedules fill bubbles with the gradients of weights, which nothing waits for. Their bubbles
 are closed forms in seconds of the forward pass (F), of gradients of inputs (B) and of gradients of
@@ -15,6 +17,9 @@ weights (W), on p ranks:
   and a pair of passes F&B = F + B + W that gains nothing from its overlap. DualPipe in a V has the
   bubble of DualPipe on 2 p ranks, with half of a rank's passes each
   (deepseek-ai/DualPipe @3da1bbe README.md).
+
+A rank with m microbatches has m gradients of weights: no more of them fill the gaps of a zero
+bubble.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.distinct import distinct
+from estimators.structure import number
 from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
 from estimators.training_step.event_simulation import alternates, simulated
 from estimators.training_step.pipelines import (
@@ -60,70 +66,48 @@ class Pace(NamedTuple):
     bubble: Real
 
 
-class PassSeconds(NamedTuple):
-    """Seconds of each kind of work for one microbatch: [kind of `critical_path.WORK`][row].
-
-    Attributes
-    ----------
-    forward, backward
-        Of a pass forward, and of one backward with the gradients of weights.
-    weights
-        Of the gradients of weights alone.
-    """
-
-    forward: Array
-    backward: Array
-    weights: Array
-
-
-def seconds_of(
-    kinds: Mapping[str, tuple[Real, Real, Real]], embedding: Real, output: Real, size: int
-) -> PassSeconds:
-    """Return the seconds of each kind of work.
-
-    A third of the time of output layer and embedding is forward. Of the output layer another third
-    makes the gradient of its weights; of the embedding the whole backward pass does.
+def pace_of(work: Mapping[str, tuple[Real, Real, Real]], problem: Problem, layout: Layout) -> Pace:
+    """Return the pace of pipelines, one element a row of `layout`.
 
     Parameters
     ----------
-    kinds
-        Kind of layer -> seconds forward, backward and of weights' gradients.
-    embedding, output
-        Seconds of both passes.
-    size
-        Rows.
+    work
+        Kind of `critical_path.WORK` -> seconds of one microbatch: forward; backward with the
+        gradients of weights; of these gradients alone. Those of a kind that a row of a batch lacks
+        are ignored.
     """
-    nothing = (0.0, 0.0, 0.0)
-    rows = [
-        *(kinds.get(name, nothing) for name in KINDS),
-        (embedding / 3, embedding * 2 / 3, embedding * 2 / 3),
-        (output / 3, output * 2 / 3, output / 3),
-    ]
-    columns = np.empty((3, len(rows), size))
-    for kind, row in enumerate(rows):
-        for part, seconds in enumerate(row):
-            columns[part, kind] = seconds
-    return PassSeconds(*columns)
-
-
-def pace_of(work: PassSeconds, problem: Problem, layout: Layout) -> Pace:
-    """Return the pace of pipelines that are placed one by one, one element a row of `layout`."""
-    size = work.forward.shape[1]
+    size = np.size(layout.pipeline_parallel)
+    shape = problem.shape
+    occurs = {
+        "dense": shape.sparse_share < 1,
+        "mixture": shape.sparse_share > 0,
+        "mtp": number(shape.num_mtp_layers) > 0,
+    }
+    table = np.zeros((3, len(WORK), size))
+    for name, parts in work.items():
+        for row, seconds in zip(table[:, WORK.index(name)], parts, strict=True):
+            row[:] = np.where(occurs.get(name, True), seconds, 0.0)
     microbatches = np.broadcast_to(microbatches_of(problem.run, layout), size)
     cases = cases_of(scheduled_columns(problem, layout, microbatches), size)
     # rows of a pipeline are put next to each other: each then has a slice of every table
     order = np.argsort(cases.place, kind="stable")
     ends = np.cumsum(np.bincount(cases.place, minlength=len(cases.pipelines))).tolist()
     many = microbatches[order]
-    seconds = np.concatenate(work)[:, order]
+    table = table[:, :, order]
     bubble, counts = np.empty(size), np.empty((size, len(WORK)))
     begin = 0
     for (case, (few, given, ahead)), end in zip(cases.pipelines, ends, strict=True):
         rows = slice(begin, end)
-        in_a_row = given or usual_group(few, case.ranks)
-        counts[rows], bubble[rows] = _case_pace(
-            case, few, many[rows], (in_a_row, ahead), seconds[:, rows]
-        )
+        of_case = table[:, :, rows]
+        if case.ranks == 1:
+            counts[rows], bubble[rows] = _rank_work(case)[0], 0.0
+        elif case.schedule == "1f1b":
+            in_a_row = given or usual_group(few, case.ranks)
+            group = in_a_row if case.chunks > 1 else few
+            order_of_passes = few, group, ahead
+            counts[rows], bubble[rows] = _one_f_one_b(case, order_of_passes, many[rows], of_case)
+        else:
+            counts[rows], bubble[rows] = _zero_bubble(case, many[rows], of_case)
         begin = end
     back = np.empty_like(order)
     back[order] = np.arange(size)
@@ -133,39 +117,47 @@ def pace_of(work: PassSeconds, problem: Problem, layout: Layout) -> Pace:
     return Pace(kinds, by_work[-2], by_work[-1], np.maximum(bubble, 0.0)[back])
 
 
-def _case_pace(
-    case: Case, few: int, count: Array, order: tuple[int, int], seconds: Array
+def _one_f_one_b(
+    case: Case, order: tuple[int, int, int], count: Array, seconds: Array
 ) -> tuple[Array, Real]:
     """Return the work of the rank that works longest, and the bubble of a step: one a row.
 
     Parameters
     ----------
-    few, count
-        Microbatches by which the ends of a step differ (`pipelines.few_of`), and all of a step.
     order
-        Microbatches that a chunk takes in a row, and further forward passes of the warm-up.
+        Microbatches by which the ends of a step differ (`pipelines.few_of`), those that a chunk
+        takes in a row, and further forward passes of the warm-up.
+    count
+        Microbatches of a step, one element a row.
     seconds
-        The three parts of `PassSeconds` one below the other: [part and kind of work][row].
+        Seconds of a microbatch: [forward, backward, weights][kind of work][row].
     """
     by_rank = _rank_work(case)
-    parts = seconds.reshape(3, len(WORK), -1)
-    both_passes = by_rank @ (parts[0] + parts[1])
-    slowest = by_rank[np.argmax(both_passes, axis=0)]
-    most = both_passes.max(axis=0)
-    if case.schedule != "1f1b":
-        forward, backward, weights = (np.einsum("rk,kr->r", slowest, part) for part in parts)
-        bubble = BUBBLES[case.schedule](case.ranks, forward, backward - weights, weights)
-        return slowest, bubble
-    both = seconds[: 2 * len(WORK)]
-    group, ahead = order[0] if case.chunks > 1 else few, order[1]
-    whole = longest(chains_of(case, few, group, ahead), both, count)
+    busy = by_rank @ (seconds[0] + seconds[1])
+    both_passes = np.concatenate(seconds[:2])
+    whole = longest(chains_of(case, *order), both_passes, count)
     if case.chunks > 1 and (case.layout or case.first or case.last):
-        turns = alternates(case, both)
-        if turns.any():
-            for microbatches in distinct(count[turns]):
-                rows = np.flatnonzero(turns & (count == microbatches))
-                whole[rows] = simulated(case, int(microbatches), group, both[:, rows], ahead)
-    return slowest, whole - count * most
+        _, group, ahead = order
+        turns = alternates(case, both_passes)
+        for microbatches in distinct(count[turns]):
+            rows = np.flatnonzero(turns & (count == microbatches))
+            whole[rows] = simulated(case, int(microbatches), group, both_passes[:, rows], ahead)
+    return by_rank[busy.argmax(axis=0)], whole - count * busy.max(axis=0)
+
+
+def _zero_bubble(case: Case, count: Array, seconds: Array) -> tuple[Array, Real]:
+    """Return the work of the rank that ends last, and its bubble, as `_one_f_one_b` does.
+
+    Each rank works on its microbatches and has the bubble of a pipeline of such ranks. The step
+    ends with the last of them, so that faster work never makes a step longer.
+    """
+    by_rank = _rank_work(case)
+    forward, backward, weights = (by_rank @ part for part in seconds)
+    inputs = backward - weights
+    bubbles = BUBBLES[case.schedule](case.ranks, count, forward, inputs, weights)
+    last = (count * (forward + backward) + bubbles).argmax(axis=0)
+    bubble: Real = np.take_along_axis(np.asarray(bubbles), last[None], axis=0)[0]
+    return by_rank[last], bubble
 
 
 @lru_cache(maxsize=16_384)
@@ -178,43 +170,49 @@ def _rank_work(case: Case) -> Array:
     return np.asarray(differing / 2 if case.schedule == "dualpipe" else differing)
 
 
-def zb_h1(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
+def zb_h1(ranks: int, count: Real, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of ZB-H1's bubble from those of a stage's passes; see the module."""
-    bubble: Real = (ranks - 1) * (inputs + np.maximum(forward - weights, 0.0))
+    gaps, filled = ranks - 1, np.minimum(ranks - 1, count)
+    bubble: Real = gaps * (forward + inputs) - filled * np.minimum(forward, weights)
     return bubble
 
 
-def zb_h2(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
+def zb_h2(ranks: int, count: Real, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of ZB-H2's bubble from those of a stage's passes; see the module."""
-    bubble: Real = (ranks - 1) * np.maximum(forward + inputs - 2 * weights, 0.0)
-    return bubble
+    gaps, filled = ranks - 1, np.minimum(2 * (ranks - 1), count)
+    return np.maximum(gaps * (forward + inputs) - filled * weights, 0.0)
 
 
-def zbv(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
+def zbv(ranks: int, count: Real, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of ZBV's bubble from those of both chunks of a rank; see the module."""
-    longer = 2 * (np.maximum(forward, inputs) - weights)
-    longer = np.maximum(longer, 2 * forward - inputs - weights)
-    bubble: Real = (ranks - 1) / 2 * np.maximum(np.maximum(longer, weights - forward), 0.0)
-    return bubble
+    gaps = (ranks - 1) / 2
+    one, two = np.minimum(gaps, count), np.minimum(2 * gaps, count)
+    longer = np.maximum(
+        2 * gaps * np.maximum(forward, inputs) - two * weights,
+        2 * gaps * forward - one * (inputs + weights),
+    )
+    return np.maximum(np.maximum(longer, gaps * weights - one * forward), 0.0)
 
 
-def dualpipe(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
+def dualpipe(ranks: int, count: Real, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of DualPipe's bubble from those of a stage's passes.
 
     ``(p/2 - 1) x max(F + B - W + max(F, B), 2 F)``: the published bubble where F is at most B and
-    W at most 2 B - F. A simulation gave the other cases.
+    W at most 2 B - F. A simulation gave the other cases. A dual pipe has at least 2 p microbatches,
+    so that each gap has gradients of weights to fill it.
     """
+    del count
     once = forward + inputs - weights + np.maximum(forward, inputs)
     bubble: Real = (ranks / 2 - 1) * np.maximum(once, 2 * forward)
     return bubble
 
 
-def dualpipev(ranks: int, forward: Real, inputs: Real, weights: Real) -> Real:
+def dualpipev(ranks: int, count: Real, forward: Real, inputs: Real, weights: Real) -> Real:
     """Return the seconds of DualPipeV's bubble from those of both stages of a rank."""
-    return dualpipe(2 * ranks, forward / 2, inputs / 2, weights / 2)
+    return dualpipe(2 * ranks, count, forward / 2, inputs / 2, weights / 2)
 
 
-BUBBLES: dict[str, Callable[[int, Real, Real, Real], Real]] = {
+BUBBLES: dict[str, Callable[[int, Real, Real, Real, Real], Real]] = {
     "zb_h1": zb_h1,
     "zb_h2": zb_h2,
     "zbv": zbv,

@@ -1,8 +1,7 @@
 """One step of a pipeline of stages, put together from layers, vocabulary and replicas.
 
-The slowest stage works on every microbatch; filling and draining the pipeline takes the others
-once, divided by the interleaved chunks of a stage (arXiv 2104.04473 section 2.2):
-``step = microbatches * slowest + (all stages - slowest) / chunks + transfers + replicas``.
+The rank that works longest works on every microbatch, and waits for others while the pipeline fills
+and drains (module `schedule`): ``step = microbatches x rank + bubble + transfers + replicas``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from estimators.training_step.vocabulary import (
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.tables import Shared, Splits, ZeroStage
-    from estimators.values import Array, Flag, Real
+    from estimators.values import Array, Real
 
 TIMES = (
     *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
@@ -59,7 +58,7 @@ def figures_of(shared: Shared, problem: Problem, zero_stage: Array) -> dict[str,
     """
     splits = shared.splits
     costs = costs_of(shared, problem)
-    parts, window = passes(costs, problem, splits.split, splits.simple)
+    parts, window = passes(costs, problem, splits.split)
     stored = stored_bytes(shared, problem)
     ranks = bytes_of_ranks(stored, shared.flight, costs.layer, problem, splits.split)
     before = Before(reduce(np.add, parts.values()), window, ranks)
@@ -111,9 +110,7 @@ def stored_bytes(shared: Shared, problem: Problem) -> dict[str, Microbatch]:
     return stored
 
 
-def passes(
-    costs: Costs, problem: Problem, layout: Layout, simple: Flag
-) -> tuple[dict[str, Real], Window]:
+def passes(costs: Costs, problem: Problem, layout: Layout) -> tuple[dict[str, Real], Window]:
     """Return the seconds of a step by part, and the window in which transfers can hide.
 
     The optimizer and the exchange between replicas are not among the parts: they depend on the ZeRO
@@ -123,12 +120,10 @@ def passes(
     ----------
     costs
         One element a row of `layout`.
-    simple
-        See `pipelines.is_simple`.
     """
     layer, kinds, ends = costs.layer, costs.by_kind, costs.vocabulary
     microbatches = microbatches_of(problem.run, layout)
-    paced = paced_by(costs, problem, layout, simple)
+    paced = paced_by(costs, problem, layout)
     pace = paced.pace
     # layers that predict further tokens have their time in that of the output layer
     layers = {name: count for name, count in pace.layers.items() if name in kinds}

@@ -25,7 +25,7 @@ from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import LAYER_KEYS, Work, work_of
 from estimators.training_step.memory import gathered_bytes, state_bytes
-from estimators.training_step.pipelines import Held, held_at, is_simple, ranks_at
+from estimators.training_step.pipelines import Held, held_at, ranks_at
 from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.replicas import (
     BucketExchange,
@@ -44,12 +44,12 @@ from estimators.training_step.vocabulary import VocabularyWork, vocabulary_work
 if TYPE_CHECKING:
     from estimators.contract import Array, Catalog, Columns, Values
     from estimators.decoder import Parameters
-    from estimators.values import Flag, Real
+    from estimators.values import Real
 
 SPLIT_KEYS = tuple(name for name in given.KEYS if name != "zero_stage")
 SHARE_KEYS = (
     *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
-    *("pipeline_parallel", "data_parallel"),
+    *("pipeline_parallel", "virtual_pipeline", "data_parallel"),
 )
 """Layout columns that decide which parameters a GPU has, and with which GPUs it exchanges them."""
 
@@ -75,8 +75,6 @@ class Splits(NamedTuple):
         Layout -> its split; None: each layout is a split.
     to_layer, to_share
         Split -> its layer, split -> its share; None: each split is one.
-    simple
-        For each split whether closed forms cover its pipeline.
     """
 
     split: Layout
@@ -85,23 +83,18 @@ class Splits(NamedTuple):
     to_split: Array | None
     to_layer: Array | None
     to_share: Array | None
-    simple: Flag
 
 
-def splits_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Splits:
+def splits_of(layouts: Columns, *, is_cell: bool) -> Splits:
     """Return the tables of a cell's layouts, or of a batch, which is not factored."""
     if not is_cell:
         split = Layout.of(layouts)
-        return Splits(split, split, split, None, None, None, is_simple(problem, split))
+        return Splits(split, split, split, None, None, None)
     of_splits, to_split = runs(layouts, SPLIT_KEYS)
     of_layers, to_layer = runs(of_splits, LAYER_KEYS)
-    split = Layout.of(of_splits)
-    simple = is_simple(problem, split)
-    by_chunk = () if np.all(simple) else ("virtual_pipeline",)
-    of_shares, to_share = distinct(of_splits, (*SHARE_KEYS, *by_chunk))
-    of_shares.setdefault("virtual_pipeline", np.ones_like(of_shares["pipeline_parallel"]))
-    layer, share = Layout.of(of_layers), Layout.of(of_shares)
-    return Splits(split, layer, share, to_split, to_layer, to_share, simple)
+    of_shares, to_share = distinct(of_splits, SHARE_KEYS)
+    split, layer, share = (Layout.of(table) for table in (of_splits, of_layers, of_shares))
+    return Splits(split, layer, share, to_split, to_layer, to_share)
 
 
 class ZeroStage(NamedTuple):
@@ -167,7 +160,7 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
 
     They are computed once for each layer, split and share of the parameters in `Splits`.
     """
-    splits = splits_of(problem, layouts, is_cell=is_cell)
+    splits = splits_of(layouts, is_cell=is_cell)
     kinds, size = kinds_of(problem), size_of(problem, splits.layer)
     counts = {kind.name: parameters(kind.problem.shape) for kind in kinds}
     if np.any(problem.shape.num_mtp_layers):
@@ -183,7 +176,7 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
         {kind.name: work_of(kind.problem, splits.layer) for kind in kinds},
         vocabulary_work(size, problem, splits.layer),
         added_of(counts, most, problem, splits.share).take(splits.to_share),
-        held_at(problem, splits.split, splits.simple),
+        held_at(problem, splits.split),
         take(end_seconds(problem, splits.share), splits.to_share),
         {
             stage: zero_stage(stage, exchange, counts, shares, problem, splits)

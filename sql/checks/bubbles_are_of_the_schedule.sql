@@ -1,14 +1,12 @@
 -- Steps of training_step whose bubble contradicts the schedule.
 --
--- The bubble is not stored: it is the step less its other parts. Without a pipeline it is 0. In a
--- pipeline of even stages each other stage is filled and drained once, in chunks (arXiv 2104.04473
--- section 2.2): the bubble is that many microbatches of a stage. A stage has the work of the last
--- one without the output layer. One with the embedding may take a tenth longer: stages of one layer
--- with few tokens, where most of its time goes to the gradients of the vocabulary. Stages that are
--- balanced by their products (balances_stages) have unequal layers: their bubble is only not
--- negative.
--- Interleaved chunks that hide the exchange of experts run one pass forward more before the first
--- backward (Megatron-LM get_pp_rank_microbatches): their bubble is only not negative as well.
+-- The bubble is not stored: it is the step less its other parts. It is never negative, and 0
+-- without a pipeline. In a pipeline of even stages without chunks each other stage is filled and
+-- drained once (arXiv 2104.04473 section 2.2): the bubble is that many microbatches of a stage. A
+-- stage has the work of the one that sets the pace without the vocabulary. Those at the ends may
+-- take a tenth more or less, where stages have one layer and few tokens: most of their time goes to
+-- the gradients of the vocabulary. Chunks make the bubble depend on which end sets the pace, and
+-- stages that are balanced by their products (balances_stages) have unequal layers.
 with waited as (
     select
         *,
@@ -22,7 +20,7 @@ with waited as (
             as arithmetic_seconds,
         tensor_comm_seconds / num_microbatches as comm_seconds,
         vocabulary_seconds / num_microbatches as output_seconds,
-        (pipeline_parallel - 1) / virtual_pipeline as num_waits
+        pipeline_parallel - 1 as num_waits
     from stg_training_step
 )
 
@@ -36,7 +34,7 @@ select
     microbatch_size,
     step_seconds,
     left_seconds,
-    num_waits * (arithmetic_seconds - output_seconds) as least_bubble_seconds,
+    num_waits * 0.9 * (arithmetic_seconds - output_seconds) as least_bubble_seconds,
     num_waits * 1.1 * (arithmetic_seconds + comm_seconds) as most_bubble_seconds
 from waited
 where
@@ -44,6 +42,7 @@ where
     or (pipeline_parallel = 1 and left_seconds > 1e-9 * step_seconds)
     or (
         num_layers % pipeline_parallel = 0
+        and virtual_pipeline = 1
         -- others fill the bubble, or have stages of their own size
         and schedule = '1f1b'
         and pipeline_layout is null
@@ -54,13 +53,7 @@ where
         and problem_id not in (
             select problem.problem_id
             from problem
-            where
-                problem.balances_stages
-                or (
-                    waited.virtual_pipeline > 1
-                    and problem.num_experts > 1
-                    and problem.overlaps_expert_comm
-                )
+            where problem.balances_stages
         )
         and (
             left_seconds < least_bubble_seconds - 1e-9 * step_seconds

@@ -9,11 +9,11 @@ from dataclasses import fields
 from itertools import groupby
 from typing import get_args
 
+import duckdb
 import pytest
 
 from estimators.columns import COLUMNS, GROUPS, Column, Form, Kind
 from estimators.columns.columns import FILE, STORAGE, Better, read
-from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.columns.forms import FORMS
 
 HEADER = ("group", *(field.name for field in fields(Column)))
@@ -21,7 +21,6 @@ TEXT = FILE.read_text("utf-8")
 
 CHOSEN_FROM = {
     "kind": {*get_args(Kind)},
-    "storage": {"", *NUMPY_TYPES, "UBIGINT"},
     "shown_as": {"", *FORMS},
     "better": {*get_args(Better)},
     "is_optional": {"", "true"},
@@ -64,6 +63,10 @@ def faults_in(line: dict[str, str]) -> Iterator[str]:
             float(line[field] or 0)
         except ValueError:
             yield f"{field} `{line[field]}` is no number"
+    try:
+        duckdb.sqltype(line["storage"] or "INTEGER")
+    except duckdb.Error:
+        yield f"storage `{line['storage']}` is unknown"
     for field, text in line.items():
         if field != "short" and text != text.strip():
             yield f"{field} begins or ends with a space"

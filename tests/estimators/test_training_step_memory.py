@@ -315,6 +315,17 @@ def test_full_sharding_gathers_two_layers_weights_and_one_layers_gradients() -> 
     assert wide["gathered_bytes"] == close((2 + 4) * 16_384 * 512)
 
 
+def test_full_sharding_gathers_copies_of_key_heads() -> None:
+    # two key heads of 64 over four tensor ranks: each rank has a whole head, twice its share
+    row = {**STATES, "num_kv_heads": 2, "tensor_parallel": 4, "uses_sequence_parallel": False}
+    row |= {"data_parallel": 4, "zero_stage": 3, "reduced_gradient_bytes": 2.0}
+    plain, copied = steps({**row, "num_kv_heads": 4}, row)
+    width, head = STATES["hidden_size"], STATES["hidden_size"] // STATES["num_heads"]
+    # four key heads have a head of keys and one of values on each rank; two have the same
+    assert copied["gathered_bytes"] == close(plain["gathered_bytes"])
+    assert plain["gathered_bytes"] > (2 * 2 + 2) * 2 * width * head
+
+
 def test_a_pipeline_of_kept_weights_holds_those_of_its_stage() -> None:
     # The first of two stages: two layers and the embedding, weights in 16 bits and gradients in 32
     # until the last microbatch. Alone a stage holds two layers' weights and one's gradients.

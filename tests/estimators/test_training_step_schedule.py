@@ -1,4 +1,4 @@
-"""The closed form of a step's schedule, against every pass of it run one by one.
+"""The time of a step's schedule, against every pass of it run one by one.
 
 On the ideal machine a stage takes what its products and its attention take, known by hand; the rest
 of a step is bubble and transfers. `pipeline_schedule` knows nothing of the estimator.
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.training_step.pipelines import held_at, is_simple
+from estimators.training_step.pipelines import held_at
 from tests.estimators.pipeline_schedule import simulate
 from tests.estimators.training_step_cases import GPT, problem_of, steps
 
@@ -132,6 +132,6 @@ def test_memory_in_flight_is_that_of_the_schedule() -> None:
         row, _ = both(p, m, v, 256, 0)
         problem, layout = problem_of(row)
         held = simulate(np.ones(p), np.ones(p), m, v).in_flight[0] / v
-        found = held_at(problem, layout, is_simple(problem, layout))
+        found = held_at(problem, layout)
         # two layers a chunk
         assert found.layers["dense"][0] == pytest.approx(held * 2 * v)

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from estimators.columns import COLUMNS
+from estimators.registry import all_estimators
 from warehouse.database import resources
 from warehouse.database.describe import Description, group_of, split_comment
 from warehouse.database.lineage import Names, all_sources, names_in, readers_of, reads_of, without
@@ -22,7 +23,11 @@ from warehouse.database.meanings import (
     role_of,
 )
 from warehouse.database.new_file import in_memory
-from warehouse.database.reference import measured_files, reference_files
+from warehouse.database.reference import (
+    DICTIONARY,
+    measured_files,
+    reference_files,
+)
 from warehouse.database.views import Argument, macros_in
 from warehouse.errors import InputError
 
@@ -82,9 +87,40 @@ def test_columns_outside_the_dictionary_are_not_in_it_and_are_used(
     assert names - {name for (name,) in connection.execute(query).fetchall()} == set()
 
 
+def test_every_column_of_the_dictionary_is_used(
+    described: Description,
+) -> None:
+    used = {column.name for thing in described.things for column in described.columns(thing)}
+    for estimator in all_estimators():
+        used |= {*estimator.problem_columns, *estimator.choice_columns, *estimator.input_columns}
+        for relation in estimator.relations:
+            used |= {*relation.keys, *relation.outputs}
+    for plot in (resources.sql_directory() / "plots").glob("*.sql"):
+        used |= {*re.findall(r"\w+", plot.read_text("utf-8"))}
+    assert [name for name in COLUMNS if name not in used] == [], "delete the line of columns.csv"
+
+
+def test_the_dictionary_is_a_table(connection: duckdb.DuckDBPyConnection) -> None:
+    stored = connection.execute(f"select column_name from {DICTIONARY}").fetchall()
+    assert [name for (name,) in stored] == list(COLUMNS)
+    row = connection.execute(f"from {DICTIONARY} where column_name = 'zero_stage'").fetchone()
+    meaning = "ZeRO stage: the state that data parallelism shards"
+    expected = ("zero_stage", "Layout", "INTEGER", None, meaning, None, 0, None, 3, "ZeRO")
+    assert row == (*expected, None, None)
+    rows = connection.execute(
+        f"select unit, choices, above, other_names, source from {DICTIONARY} "
+        "where column_name in ('precision', 'launch_seconds', 'parameters') order by column_name"
+    ).fetchall()
+    assert rows == [
+        ("seconds", None, None, None, "arXiv 2410.00273"),
+        (None, None, 0, None, None),
+        (None, "bf16, fp16, fp8, fp4", None, "dtype, number_format", None),
+    ]
+
+
 def test_every_reference_table_says_what_it_holds_and_its_grain() -> None:
     files = (*reference_files(), *measured_files())
-    assert {path.stem for path in files} == set(REFERENCE_TABLES)
+    assert {DICTIONARY, *(path.stem for path in files)} == set(REFERENCE_TABLES)
     for name, comment in REFERENCE_TABLES.items():
         assert all(split_comment(comment)[1:3]), name
 

@@ -433,7 +433,7 @@ def broken_rules(
     optional = frozenset(estimator.optional_columns)
     for rule in estimator.rules(mends):
         missing = (need for need in rule.needs if values.get(need) is None)
-        if not optional.issuperset(missing) or np.all(rule.holds(values)):
+        if not optional.issuperset(missing) or rule.is_kept(values):
             continue
         read = {need: values[need] for need in rule.needs}
         reason, hint = rule.reason(values), rule.hint(values)

@@ -113,15 +113,12 @@ def _loaded_once(path: Path) -> Columns:
     """Return the columns of a packaged table, from the cache without the import of polars."""
     import numpy as np  # here: names of models need no arrays
 
-    from estimators.columns.dtypes import NUMPY_TYPES
-
     def read() -> dict[str, list[Any]]:
         return {name: values.tolist() for name, values in _loaded(path).items()}
 
     found = cached("measured", path.name, read, _KEPT_CATALOGS)
     return {
-        name: np.array(values, dtype=NUMPY_TYPES[COLUMNS[name].duckdb_type])
-        for name, values in found.items()
+        name: np.array(values, dtype=COLUMNS[name].stored_dtype) for name, values in found.items()
     }
 
 

@@ -20,6 +20,7 @@ from estimators.registry import all_estimators
 from warehouse.database import resources, views
 from warehouse.database.lineage import all_sources, names_in, readers_of, reads_of
 from warehouse.database.meanings import LAYERS, ROLES, meaning_of, role_of
+from warehouse.database.reference import DICTIONARY
 from warehouse.database.sql_text import IN_MAIN, quoted
 from warehouse.database.stamp import reference_names
 from warehouse.database.tables import core_tables
@@ -262,6 +263,7 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, tuple[str, str, str]]:
     for estimator in estimators:
         for relation in estimator.relations:
             origins[relation.table] = ("results", f"estimator {estimator.name}", "")
+    origins[DICTIONARY] = ("reference", "estimators/columns/columns.csv", "")
     measured = reference_names(connection, measured=True)
     for name in reference_names(connection):
         suffix = "parquet" if name in measured else "csv"

@@ -63,7 +63,7 @@ OTHER_COLUMNS = {
     for line in _LINES
     if line["group"] == "column"
 }
-"""Columns that only views share, and those of `warehouse_meta`."""
+"""Columns that only views share, and those of `warehouse_meta` and of the data dictionary."""
 
 
 def meaning_of(name: str) -> Column | None:

@@ -17,7 +17,7 @@ from warehouse.database.tables import STORED_PROBLEM
 from warehouse.database.views import FOUND_PROBLEM
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -158,13 +158,12 @@ def _insert(connection: DuckDBPyConnection, table: str, source: str) -> None:
 
     An id is a hash of text, so that another release of DuckDB gives the same.
     """
-    problems = _rows(connection, source)
-    if not problems:
+    if connection.execute(f"select exists({source})").fetchall() == [(False,)]:
         return
     import pyarrow as pa  # readers do not wait for it
 
     references = References(connection)
-    facts = pa.Table.from_pylist([references.facts_of(problem) for problem in problems])
+    facts = pa.Table.from_pylist(list(map(references.facts_of, _rows(connection, source))))
     with registered(connection, "fact", facts):
         connection.execute(f"""
             insert into {table} by name
@@ -436,10 +435,15 @@ def _published(problem: Row, system: Row, device: Row, accelerator: Row) -> dict
     }
 
 
-def _rows(connection: DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+def _rows(connection: DuckDBPyConnection, query: str) -> Iterator[Row]:
+    """Yield the rows of a query, few of them in memory at once: problems have hundreds of columns.
+
+    Read them to the end before the next query.
+    """
     result = connection.execute(query)
     names = [column[0] for column in result.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    while rows := result.fetchmany(1_000):
+        yield from (dict(zip(names, row, strict=True)) for row in rows)
 
 
 def _listed(values: Row) -> str:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.columns import COLUMNS
-from estimators.columns.dtypes import NUMPY_TYPES
 from estimators.contract import Array, Catalog, Cell, Columns, Relation
 from estimators.estimator import Estimator
 from warehouse.database.leading import LeadingRows
@@ -117,7 +116,7 @@ def column_types(relation: Relation) -> dict[str, np.dtype[Any]]:
     """Return the columns of a batch with their types: the ids of the rows, and what is stored."""
     types: dict[str, np.dtype[Any]] = dict.fromkeys(ROW_IDS, np.dtype(np.int64))
     for name in relation.stored:
-        types[name] = np.dtype(NUMPY_TYPES[relation.column(name).duckdb_type])
+        types[name] = np.dtype(relation.column(name).stored_dtype)
     return types
 
 

@@ -14,11 +14,11 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from estimators.columns import COLUMNS, Column
-from estimators.columns.dtypes import NUMPY_TYPES
+from estimators.columns import COLUMNS, GROUPS, Column
 from estimators.contract import Refusal, RefusedError
 from estimators.names import did_you_mean
 from warehouse.database import resources
+from warehouse.database.meanings import OTHER_COLUMNS
 from warehouse.database.sql_text import is_name, quoted, registered
 from warehouse.errors import InputError
 from warehouse.limits import accept
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     import polars as pl
     from duckdb import DuckDBPyConnection
+
+DICTIONARY = "column_meaning"
+"""The reference table that is the data dictionary itself."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _FLAGS = {"true": True, "false": False}
@@ -98,6 +101,20 @@ def read_measured(path: Path) -> pl.DataFrame:
     return frame
 
 
+def dictionary_table() -> ReferenceTable:
+    """Return the data dictionary as a reference table: a row a column."""
+    shared = ("unit", "meaning", "choices", "minimum", "above", "maximum", "heading", "other_names")
+    names = ("column_name", "column_group", "data_type", *shared, "source")
+    rows = []
+    for group, columns in GROUPS.items():
+        for column in columns:
+            values = (getattr(column, name) for name in (*shared, "source"))
+            texts = (", ".join(v) if isinstance(v, tuple) else v for v in values)
+            fields = (None if text == "" else text for text in texts)
+            rows.append((column.name, group, column.duckdb_type, *fields))
+    return ReferenceTable(DICTIONARY, tuple((OTHER_COLUMNS | COLUMNS)[n] for n in names), (*rows,))
+
+
 def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
     """Return the refusal of the first value that the column does not admit; empty if there is none.
 
@@ -124,7 +141,7 @@ def _first_fault(column: Column, values: pl.Series) -> list[Refusal]:
 def columns_of(frame: pl.DataFrame) -> dict[str, Any]:
     """Return the columns of a measured table except remarks, as numpy arrays."""
     return {
-        name: frame[name].to_numpy().astype(NUMPY_TYPES[COLUMNS[name].duckdb_type], copy=False)
+        name: frame[name].to_numpy().astype(COLUMNS[name].stored_dtype, copy=False)
         for name in frame.columns
         if name != "source"
     }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import warehouse
-from estimators.columns import COLUMNS
 from estimators.registry import all_estimators
 from warehouse.database import derived, views
 from warehouse.database.create_views import comment, create_views
 from warehouse.database.meanings import comment_of, meaning_of, reference_comment
 from warehouse.database.reference import (
+    DICTIONARY,
+    dictionary_table,
     measured_files,
     read_measured,
     read_table,
@@ -65,7 +66,7 @@ def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None
     stored = read_meta(connection)
     files = {_key_of(path): path for path in (*reference_files(), *measured_files())}
     tables = [table.name for table in all_tables(all_estimators())]
-    tables += reference_tables(files).values()
+    tables += [DICTIONARY, *reference_tables(files).values()]
     refuse_shared_names([META, *tables])
     packaged = views.packaged()
     kept = {view.name for view in packaged if view.kept_on}
@@ -212,13 +213,14 @@ def _load_references(
     for key, table in reference_tables(stored).items():
         if key not in files:
             connection.execute(f"drop table if exists {quoted(table)}")
+    store_table(connection, dictionary_table())
     for path in files.values():
-        name = path.stem
         if path.suffix == MEASURED:
-            store_measured(connection, name, read_measured(path))
+            store_measured(connection, path.stem, read_measured(path))
         else:
             store_table(connection, read_table(path))
-        columns = [COLUMNS[column] for column in connection.table(quoted(name)).columns]
+    for name in (DICTIONARY, *(path.stem for path in files.values())):
+        columns = filter(None, map(meaning_of, connection.table(quoted(name)).columns))
         comment(connection, "table", name, reference_comment(name), columns)
 
 
