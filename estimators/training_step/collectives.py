@@ -83,18 +83,18 @@ def compare_collectives(columns: Columns, links: Network) -> Compared:
         ("all_reduce_ratio", "bytes of all-reduces", reduces, moving),
         ("alltoall_efficiency", "bytes of all-to-alls", exchanges, moving),
     )
-    read = sum(np.where(own, part, 0.0) for _, _, own, part in parts)
+    read = sum(np.where(rows, part, 0.0) for _, _, rows, part in parts)
     kinds = tuple(
         TimedKind(
             constant,
             name,
-            own,
-            np.where(own, part, 0.0) / read,
+            rows,
+            np.where(rows, part, 0.0) / read,
             is_cost=constant.endswith("_seconds"),
             base="nvlink_efficiency" if constant in RATIOS else "",
             highest=RATIOS.get(constant, np.inf),
         )
-        for constant, name, own, part in parts
+        for constant, name, rows, part in parts
     )
     is_wide = gpus > links.nvlink_size
     fastest = np.where(reduces, 2.0, 1.0) * FASTEST

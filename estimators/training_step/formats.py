@@ -117,20 +117,20 @@ def casts(size: Size, problem: Problem) -> Casts:
     docs/features/low_precision_training/performance_considerations; NVIDIA/Megatron-LM @d98e8a64
     megatron/core/transformer/mlp.py (`bias_swiglu_impl`), attention.py (`set_save_original_input`).
     """
-    one, part = _one_cast(size, problem), _elements(size, problem)
+    cast, part = _cast_of(size, problem), _elements(size, problem)
     share = np.where(problem.formats.low_format > 0, low_share(problem), 0.0)
     kernels = np.where(by_recipe(AMAX_BYTES, problem.formats.recipe) > 0, 2.0, 1.0) * np.where(
         share > 0, 1.0, 0.0
     )
     forward_kernels = kernels * (2.0 + problem.shape.sparse_share + part.shared)
     # attention in 8 bits casts queries, keys and values, and the gradient of its result
-    core = np.where(equals(problem.kernels.attention_program, IN_8_BITS), one.whole, 0.0)
+    core = np.where(equals(problem.kernels.attention_program, IN_8_BITS), cast.whole, 0.0)
     return Casts(
-        share * (_forward_bytes(size, one, part) + core * part.heads),
-        share * (_backward_bytes(size, one, part) + core * part.core),
-        forward_kernels + np.where(one.is_delayed | (share == 0), 0.0, part.norms),
-        kernels * np.where(one.is_delayed, 4.0, 5.0),
-        share * one.whole * (part.behind + part.routed * size.hidden),
+        share * (_forward_bytes(size, cast, part) + core * part.heads),
+        share * (_backward_bytes(size, cast, part) + core * part.core),
+        forward_kernels + np.where(cast.is_delayed | (share == 0), 0.0, part.norms),
+        kernels * np.where(cast.is_delayed, 4.0, 5.0),
+        share * cast.whole * (part.behind + part.routed * size.hidden),
     )
 
 
@@ -173,7 +173,7 @@ class _Cast(NamedTuple):
     norm: Real
 
 
-def _one_cast(size: Size, problem: Problem) -> _Cast:
+def _cast_of(size: Size, problem: Problem) -> _Cast:
     """Return the traffic of casting one element by the recipe of `values`."""
     is_delayed = np.equal(problem.formats.recipe, RECIPES.index("delayed"))
     copy, amax = (
@@ -251,23 +251,25 @@ def _elements(size: Size, problem: Problem) -> _Elements:
     )
 
 
-def _forward_bytes(size: Size, one: _Cast, part: _Elements) -> Real:
+def _forward_bytes(size: Size, cast: _Cast, part: _Elements) -> Real:
     """Return the bytes to cast inputs; the two products that make latents cast one copy each."""
-    norms = one.norm * part.norms * part.between
-    forward = norms + one.shard * (part.shared + 2.0 * part.is_latent) * part.between
-    core = np.where(one.is_delayed, one.whole, one.rows) * part.core
-    forward = forward + one.norm * part.latents + core
-    return forward + one.whole * (part.inside + part.routed * size.hidden)
+    norms = cast.norm * part.norms * part.between
+    forward = norms + cast.shard * (part.shared + 2.0 * part.is_latent) * part.between
+    core = np.where(cast.is_delayed, cast.whole, cast.rows) * part.core
+    forward = forward + cast.norm * part.latents + core
+    return forward + cast.whole * (part.inside + part.routed * size.hidden)
 
 
-def _backward_bytes(size: Size, one: _Cast, part: _Elements) -> Real:
+def _backward_bytes(size: Size, cast: _Cast, part: _Elements) -> Real:
     """Return the bytes to cast gradients, and inputs that are gathered once more."""
-    backward = one.shard * part.halves * part.between + one.later * 2 * part.halves * part.gathered
-    backward = backward + np.where(one.is_delayed, 0.0, one.rows) * part.core
+    backward = (
+        cast.shard * part.halves * part.between + cast.later * 2 * part.halves * part.gathered
+    )
+    backward = backward + np.where(cast.is_delayed, 0.0, cast.rows) * part.core
     latents = part.latents + size.rows * part.is_latent * size.rotary
-    backward = backward + one.whole * latents
+    backward = backward + cast.whole * latents
     heads = part.heads + size.gates * part.inside + part.routed * size.hidden
-    return backward + one.whole * heads
+    return backward + cast.whole * heads
 
 
 GATHERED_BYTES = (2.0, 1.0, 1.0, 1.0, 2.0, 0.5)
@@ -337,8 +339,8 @@ def stored_weight_bytes(problem: Problem, base: Real, *, is_sharded: bool) -> Re
         return base
     copies = weight_copies(problem, is_sharded=is_sharded)
     keeps = problem.formats.keeps_quantized_weights
-    found = np.where(keeps, copies, np.where(np.greater(base, 0), base + copies, base))
-    return _of_layers(found, base, problem)
+    stored = np.where(keeps, copies, np.where(np.greater(base, 0), base + copies, base))
+    return _of_layers(stored, base, problem)
 
 
 def gathered_weight_bytes(problem: Problem) -> Real:
@@ -367,8 +369,8 @@ def weight_cast_bytes(problem: Problem) -> Real:
         np.where(both, 2.0 * copy, 0.0),
     )
     keeps = problem.formats.keeps_quantized_weights
-    found = np.where(keeps, from_gathered, by_recipe(AMAX_BYTES, problem.formats.recipe) + made)
-    return _of_layers(found, 0.0, problem)
+    moved = np.where(keeps, from_gathered, by_recipe(AMAX_BYTES, problem.formats.recipe) + made)
+    return _of_layers(moved, 0.0, problem)
 
 
 def _of_layers(low: Real, high: Real, problem: Problem) -> Real:

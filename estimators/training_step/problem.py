@@ -318,7 +318,7 @@ class Choices(Structure):
     microbatch_group: Real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout(Structure):
     """Degrees of parallelism, microbatch and ZeRO stage, one element a row of a table.
 
@@ -337,7 +337,7 @@ class Layout(Structure):
     zero_stage: Real
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """One problem with the choices of a cell, or one a row of a batch."""
 

@@ -11,15 +11,13 @@ src/megatron/bridge/training/mixed_precision.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.kernels.products import FORMATS
-
-if TYPE_CHECKING:
-    pass
+from estimators.values import Place
 
 RECIPES = ("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4")
 """Values of `number_recipe`; `none` is 16 bits."""
@@ -34,8 +32,8 @@ SCALED_IN_HARDWARE = ("mxfp8", "nvfp4")
 def precision_of(recipe: Any) -> Array:
     """Return the precision that each recipe makes; bf16 where there is none."""
     recipe = np.asarray(recipe, dtype=object)
-    found = [WIDTHS.get(each, "bf16") for each in recipe.ravel().tolist()]
-    return np.array(found, dtype=object).reshape(recipe.shape)
+    precisions = [WIDTHS.get(name, "bf16") for name in recipe.ravel().tolist()]
+    return np.array(precisions, dtype=object).reshape(recipe.shape)
 
 
 def recipe_of(precision: Array, transposes: Array) -> Array:
@@ -51,20 +49,21 @@ def recipe_of(precision: Array, transposes: Array) -> Array:
         Whether products need transposed copies of their operands, as on Hopper.
     """
     fp8 = np.where(transposes.astype(bool), "tensorwise", "mxfp8")
-    found = np.select(
+    recipe = np.select(
         [np.equal(precision, "fp8"), np.equal(precision, "fp4")], [fp8, "nvfp4"], "none"
     )
-    return found.astype(object)
+    return recipe.astype(object)
 
 
-def recipe_places(values: Values) -> Any:
+def recipe_places(values: Values) -> Place:
     """Return the place in `RECIPES` of `number_recipe`."""
     recipe = np.asarray(values["number_recipe"], dtype=object)
-    found = [RECIPES.index(each) for each in np.ravel(recipe).tolist()]
-    return np.array(found, dtype=np.int64).reshape(recipe.shape)[()]
+    places = [RECIPES.index(name) for name in np.ravel(recipe).tolist()]
+    in_table: Place = np.array(places, dtype=np.int64).reshape(recipe.shape)[()]
+    return in_table
 
 
-def places(values: Values) -> Any:
+def places(values: Values) -> Place:
     """Return the place in `kernels.products.FORMATS` of the format of the products.
 
     Hopper has special kernels for scales of blocks of 128 values. Blackwell runs them as MXFP8
@@ -75,4 +74,6 @@ def places(values: Values) -> Any:
     is_blockwise = np.equal(recipe, "blockwise") & np.asarray(transposes, dtype=bool)
     place = np.where(np.equal(recipe, "nvfp4"), FORMATS.index("nvfp4"), FORMATS.index("fp8"))
     place = np.where(is_blockwise, FORMATS.index("fp8_block"), place)
-    return np.where(np.equal(recipe, "none"), FORMATS.index("bf16"), place).astype(np.int64)[()]
+    place = np.where(np.equal(recipe, "none"), FORMATS.index("bf16"), place)
+    in_table: Place = place.astype(np.int64)[()]
+    return in_table
