@@ -58,7 +58,7 @@ def paced_by(costs: Costs, problem: Problem, layout: Layout) -> Paced:
         for name, spent in kinds.items()
     }
     if "mtp" in added.layers:
-        work["mtp"] = (np.float64(0.0), added.layers["mtp"], added.layers["mtp"])
+        work["mtp"] = (0.0, added.layers["mtp"], added.layers["mtp"])
     gradient = embedding * 2 / 3 + added.vocabulary
     work["embedding"] = (embedding / 3, gradient, gradient)
     work["output"] = (output / 3, output * 2 / 3 + added.vocabulary, output / 3 + added.vocabulary)

@@ -234,7 +234,7 @@ def bucket_exchange(
     sharding = problem.sharding
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
     calls = np.minimum(share.layers + has_vocabulary, sharding.exchange_buckets)
-    copied: Real = np.float64(0.0)
+    copied: Real = 0.0
     if is_sharded:
         calls = np.where(problem.overlap.waits_for_sharded_gradients, 1.0, calls)
         replicas = group["data"].size
@@ -244,7 +244,7 @@ def bucket_exchange(
     return BucketExchange(
         _both(network.reduce_seconds, share, group, gradients, problem.network, calls),
         _both(network.gather_seconds, share, group, gradients, problem.network, calls),
-        _both(network.gather_seconds, weights, group, np.float64(1.0), problem.network, calls),
+        _both(network.gather_seconds, weights, group, 1.0, problem.network, calls),
         copied,
         share.embedding / np.maximum(share.dense + share.experts, 1.0),
         1 / np.maximum(calls, 1.0),
@@ -253,19 +253,19 @@ def bucket_exchange(
 
 def unit_exchange(share: Share, group: Mapping[str, Group], problem: Problem) -> UnitExchange:
     """Return the seconds of the exchanges of ZeRO stage 3, layer by layer."""
-    sharding, once = problem.sharding, np.float64(1.0)
+    sharding = problem.sharding
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
     layers = np.maximum(share.layers, 1.0)
     layer = share._replace(
         dense=(share.dense - share.vocabulary) / layers,
         experts=share.experts / layers,
-        vocabulary=np.float64(0.0),
+        vocabulary=0.0,
     )
     gradients, weights = sharding.reduced_gradient_bytes, sharding.gathered_weight_bytes
     gather, replicas = network.gather_seconds, group["data"].size
     return UnitExchange(
-        _both(gather, layer, group, gradients, problem.network, once),
-        _both(gather, _gathered(layer, problem), group, once, problem.network, once),
+        _both(gather, layer, group, gradients, problem.network, 1.0),
+        _both(gather, _gathered(layer, problem), group, 1.0, problem.network, 1.0),
         sharding.shard_copy_seconds * np.where(replicas > 1, replicas, 0.0),
         gather(group["data"], gradients * share.vocabulary, problem.network, has_vocabulary),
         gather(group["data"], weights * share.vocabulary, problem.network, has_vocabulary),
@@ -293,7 +293,7 @@ def exchange_seconds(
     after = exchange.scattered if zero_stage else exchange.reduced
     if zero_stage == 1:
         after = np.where(sharding.reduces_all_gradients, exchange.reduced, after)
-    gained: Real = 1 - network.lost_share(problem.network)
+    gained = 1 - network.lost_share(problem.network)
     overlap = gained * allowed.gradient_overlap_fraction
     if zero_stage:
         overlap = np.where(allowed.waits_for_sharded_gradients, 0.0, overlap)
@@ -380,7 +380,7 @@ def _unit_seconds(exchange: UnitExchange, problem: Problem, window: Window) -> R
     layers, gathered, scattered = exchange.layers, exchange.gathered, exchange.scattered
     keeps = np.where(sharding.keeps_gathered_weights, 1.0, 0.0)
     once = np.where(window.stages > 1, keeps, 0.0)
-    gained: Real = 1 - network.lost_share(problem.network)
+    gained = 1 - network.lost_share(problem.network)
     ahead = gained * allowed.parameter_overlap_fraction * gathered
     saved = np.minimum(ahead, window.layer_forward)
     backward = gained * allowed.gradient_overlap_fraction * scattered + (1 - once) * ahead
@@ -428,8 +428,7 @@ def sharded_parameters(zero_stage: int, since: int, share: Share, layout: Layout
     if zero_stage < since:
         return share.dense + share.experts
     replicas = layout.data_parallel * layout.context_parallel
-    expert_replicas: Real = network.expert_replicas(layout)
-    return share.dense / replicas + share.experts / expert_replicas
+    return share.dense / replicas + share.experts / network.expert_replicas(layout)
 
 
 def optimizer_seconds(zero_stage: int, share: Share, problem: Problem, layout: Layout) -> Real:
@@ -466,5 +465,4 @@ def end_seconds(problem: Problem, layout: Layout) -> Real:
     tied = np.where(is_split, moved + problem.network.collective_seconds, 0.0)
     gpus = layout.tensor_parallel * layout.context_parallel * stages * layout.data_parallel
     everyone = Group(gpus, problem.network.nvlink_size)
-    small: Real = network.reduce_seconds(everyone, 0.0, problem.network)
-    return tied + 3 * small
+    return tied + 3 * network.reduce_seconds(everyone, 0.0, problem.network)

@@ -99,8 +99,7 @@ def added_of(
 
     def seconds(parameters: Real) -> Real:
         traffic = problem.sharding.accumulation_traffic_bytes * parameters
-        streamed: Real = stream_seconds(traffic, problem.system)
-        return streamed
+        return stream_seconds(traffic, problem.system)
 
     return Added(
         {name: seconds(dense + experts) for name, (dense, experts) in of_layer.items()},

@@ -259,7 +259,7 @@ def layer_joules(layer: Spent, vocabulary: Vocabulary, problem: Problem, layout:
         Figures of one microbatch, one element a row of `layout`.
     """
     microbatches = microbatches_of(problem.run, layout)
-    of_all: Real = problem.shape.num_layers * layer.joules + vocabulary.joules
+    of_all = problem.shape.num_layers * layer.joules + vocabulary.joules
     return microbatches * of_all / layout.pipeline_parallel
 
 
