@@ -94,7 +94,7 @@ def product_surfaces(path: Path, catalog: Catalog) -> Iterator[pl.DataFrame]:
         cast = CAST_BYTES.get(str(number_format), 0.0) * sizes[0] * sizes[2]
         cast = cast / streaming_rate(catalog, record)
         logs = np.log(ideal / np.maximum(shapes["seconds"].to_numpy() - cast, ideal))
-        share = tile_share(sizes[0], sizes[1], 1.0, chip)
+        share = tile_share(sizes[0], sizes[1], 1.0, *chip)
         errors = [
             held_out_error(sizes, each, PRODUCT_AXES) for each in (logs, logs - np.log(share))
         ]
@@ -102,7 +102,7 @@ def product_surfaces(path: Path, catalog: Catalog) -> Iterator[pl.DataFrame]:
         print(f"{accelerator}, {number_format}: error {errors[0]:.3f}, of waves {errors[1]:.3f}")
         nodes = np.array(list(product(*PRODUCT_AXES)), dtype=np.float64).T
         found = smoothed(sizes, logs - np.log(share) * follows, PRODUCT_AXES)
-        efficiency = np.exp(found) * tile_share(nodes[0], nodes[1], 1.0, chip) ** float(follows)
+        efficiency = np.exp(found) * tile_share(nodes[0], nodes[1], 1.0, *chip) ** float(follows)
         seconds = product_roof(list(nodes), str(number_format), record) / efficiency
         near = nearest(sizes, PRODUCT_AXES)
         programs = ", ".join(sorted(own["measured_with"].unique()))

@@ -10,37 +10,97 @@ Megatron-LM @d98e8a64 megatron/training/training.py `num_floating_point_operatio
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
-from estimators.contract import Values
+from estimators.structure import Structure, equals, real
+
+if TYPE_CHECKING:
+    from estimators.values import Flag, Real, Text
+
+
+@dataclass(frozen=True)
+class Shape(Structure):
+    """The shape of a decoder.
+
+    Attributes
+    ----------
+    sparse_share
+        Share of the layers that are mixtures of experts.
+    """
+
+    num_layers: Real
+    hidden_size: Real
+    ffn_hidden_size: Real
+    uses_glu: Flag
+    num_heads: Real
+    num_kv_heads: Real
+    head_size: Real
+    vocab_size: Real
+    ties_embedding: Flag
+    num_experts: Real
+    experts_per_token: Real
+    expert_ffn_hidden_size: Real
+    num_shared_experts: Real
+    num_dense_layers: Real
+    seq_len: Real
+    q_lora_rank: Real
+    kv_lora_rank: Real
+    qk_head_size: Real
+    qk_rotary_size: Real
+    v_head_size: Real
+    shared_ffn_hidden_size: Real
+    moe_period: Real
+    num_mtp_layers: Real
+    route_groups: Real
+    route_groups_kept: Real
+    attention_window: Real
+    window_period: Real
+    uses_chunked_attention: Flag
+    uses_qk_norm: Flag
+    uses_attention_sinks: Flag
+    uses_linear_bias: Flag
+    uses_gate_clamp: Flag
+    uses_yarn: Flag
+    uses_router_bias: Flag
+    sparse_share: Real
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Any], **others: Any) -> Self:
+        """Return the shape; layers of a mixture are those that are not dense."""
+        dense = columns["num_dense_layers"] / real(columns["num_layers"])
+        sparse = np.where(np.greater(columns["num_experts"], 1), 1 - dense, 0.0)[()]
+        shape = super().of(columns, sparse_share=sparse, **others)
+        return replace(shape, vocab_size=np.nan_to_num(shape.vocab_size))
 
 
 class Parameters(NamedTuple):
     """Parameters of an average layer and of the vocabulary, by the ranks that hold them."""
 
-    split: Any
+    split: Real
     """Parameters of a layer that tensor-parallel ranks split, without routed experts."""
 
-    whole: Any
+    whole: Real
     """Parameters of a layer that every tensor-parallel rank has: norms, router, biases that are
     added to sums over ranks, and projections down to the latents of attention."""
 
-    experts: Any
+    experts: Real
     """Parameters of all routed experts of a layer."""
 
-    embedding: Any
-    output: Any
+    embedding: Real
+    output: Real
     """Parameters of the output layer: those of the embedding, even if it shares its weights."""
 
     @property
-    def layer(self) -> Any:
+    def layer(self) -> Real:
         """Parameters of a layer without its routed experts."""
         return self.split + self.whole
 
 
-def parameters(values: Values) -> Parameters:
+def parameters(shape: Shape) -> Parameters:
     """Return the parameters of an average layer and of the vocabulary.
 
     Norms have two weights an element in layers without a gate (Megatron-LM), one in gated layers
@@ -50,164 +110,122 @@ def parameters(values: Values) -> Parameters:
     megatron/training/theoretical_memory_usage.py `compute_weight_and_optimizer_memory`, and
     megatron/core/transformer/multi_latent_attention.py for the parameters that ranks hold whole.
     """
-    hidden, gated = values["hidden_size"] * 1.0, values["uses_glu"]
-    sparse, products = values["sparse_share"], np.where(gated, 3.0, 2.0)
-    biased = np.where(values["uses_linear_bias"], 1.0, 0.0)
-    down, up = attention_weights(values)
-    attention = up + biased * (queries_width(values) + keys_width(values) + values_width(values))
+    hidden, gated = shape.hidden_size, shape.uses_glu
+    sparse, products = shape.sparse_share, np.where(gated, 3.0, 2.0)
+    biased = np.where(shape.uses_linear_bias, 1.0, 0.0)
+    down, up = attention_weights(shape)
+    attention = up + biased * (queries_width(shape) + keys_width(shape) + values_width(shape))
     gates = products - 1
-    ffn = _width(hidden, products, biased * gates, values["ffn_hidden_size"])
-    shared = _width(hidden, products, biased * gates, values["shared_ffn_hidden_size"])
-    has_shared = np.where(values["shared_ffn_hidden_size"] > 0, sparse, 0.0)
-    expert = _width(hidden, products, biased * gates, values["expert_ffn_hidden_size"])
+    ffn = _width(hidden, products, biased * gates, shape.ffn_hidden_size)
+    shared = _width(hidden, products, biased * gates, shape.shared_ffn_hidden_size)
+    has_shared = np.where(shape.shared_ffn_hidden_size > 0, sparse, 0.0)
+    expert = _width(hidden, products, biased * gates, shape.expert_ffn_hidden_size)
     expert = expert + biased * hidden
-    router = values["num_experts"] * (hidden + np.where(values["uses_router_bias"], 1.0, 0.0))
+    router = shape.num_experts * (hidden + np.where(shape.uses_router_bias, 1.0, 0.0))
     norms = np.where(gated, 2.0, 4.0) * hidden
-    small = np.where(values["uses_qk_norm"], 2.0 * values["head_size"], 0.0)
-    sinks = np.where(values["uses_attention_sinks"], values["num_heads"], 0.0)
+    small = np.where(shape.uses_qk_norm, 2.0 * shape.head_size, 0.0)
+    sinks = np.where(shape.uses_attention_sinks, shape.num_heads, 0.0)
     biases = biased * hidden * (2.0 - sparse + has_shared)
-    vocabulary = values["vocab_size"] * hidden
+    vocabulary = shape.vocab_size * hidden
     return Parameters(
         attention + sinks + (1 - sparse) * ffn + sparse * shared,
         down + norms + small + biases + sparse * router,
-        sparse * values["num_experts"] * expert,
+        sparse * shape.num_experts * expert,
         vocabulary,
         vocabulary,
     )
 
 
-def _width(hidden: Any, products: Any, biases: Any, width: Any) -> Any:
+def _width(hidden: Real, products: Real, biases: Real, width: Real) -> Real:
     """Return the parameters of a feed-forward layer of a width, except the bias of its result."""
     return (products * hidden + biases) * width
 
 
-def attention_weights(values: Values) -> tuple[Any, Any]:
+def attention_weights(shape: Shape) -> tuple[Real, Real]:
     """Return the weights of a layer's attention: those down to the latents with norms, and others.
 
     Without latents the first number is 0. With latents, queries come from their latent, or from the
     residual stream if they have none. Keys and values come from another latent; the rotary part of
     the keys comes from the residual stream, and all heads share it (arXiv 2405.04434 section 2.1).
     """
-    hidden = values["hidden_size"] * 1.0
-    queries, result = queries_width(values), result_width(values)
-    plain = hidden * (queries + keys_width(values) + values_width(values) + result)
-    latent, of_queries = values["kv_lora_rank"] * 1.0, values["q_lora_rank"] * 1.0
+    hidden = shape.hidden_size
+    queries, result = queries_width(shape), result_width(shape)
+    plain = hidden * (queries + keys_width(shape) + values_width(shape) + result)
+    latent, of_queries = shape.kv_lora_rank, shape.q_lora_rank
     if not np.any(latent):
         return 0.0 * plain, plain
-    rotary = values["qk_rotary_size"]
-    heads = values["num_heads"] * (values["qk_head_size"] + values["v_head_size"] * 1.0)
+    rotary = shape.qk_rotary_size
+    heads = shape.num_heads * (shape.qk_head_size + shape.v_head_size)
     has_queries = of_queries > 0
     down = hidden * (of_queries + latent + rotary) + of_queries + latent
     up = np.where(has_queries, of_queries, hidden) * queries + latent * heads + hidden * result
     return np.where(latent > 0, down, 0.0), np.where(latent > 0, up, plain)
 
 
-def queries_width(values: Values) -> Any:
+def queries_width(shape: Shape) -> Real:
     """Return the width of all queries."""
-    return values["num_heads"] * (values["qk_head_size"] + values["qk_rotary_size"] * 1.0)
+    return shape.num_heads * (shape.qk_head_size + shape.qk_rotary_size)
 
 
-def keys_width(values: Values) -> Any:
+def keys_width(shape: Shape) -> Real:
     """Return the width of all keys: with latents every head has its own."""
-    return _key_heads(values) * (values["qk_head_size"] + values["qk_rotary_size"])
+    return _key_heads(shape) * (shape.qk_head_size + shape.qk_rotary_size)
 
 
-def values_width(values: Values) -> Any:
+def values_width(shape: Shape) -> Real:
     """Return the width of all values."""
-    return _key_heads(values) * values["v_head_size"]
+    return _key_heads(shape) * shape.v_head_size
 
 
-def result_width(values: Values) -> Any:
+def result_width(shape: Shape) -> Real:
     """Return the width of the result of attention."""
-    return values["num_heads"] * (values["v_head_size"] * 1.0)
+    return shape.num_heads * (shape.v_head_size)
 
 
-def _key_heads(values: Values) -> Any:
-    has_latent = np.greater(values["kv_lora_rank"], 0)
-    heads: Any = np.where(has_latent, values["num_heads"], values["num_kv_heads"])
-    return heads * 1.0
+def _key_heads(shape: Shape) -> Real:
+    has_latent = np.greater(shape.kv_lora_rank, 0)
+    return np.where(has_latent, shape.num_heads, shape.num_kv_heads)
 
 
-def attended_length(values: Values) -> Any:
+def attended_length(shape: Shape) -> Real:
     """Return the length of sequences with as much causal attention as a windowed layer.
 
     In a sequence of that length a query attends to half of it on average. With a window of w tokens
     in sequences of s it attends to ``w - w^2 / 2s``, so the length is ``w (2 - w / s)``. In chunks
     of w tokens it attends to w / 2, so the length is w.
     """
-    length, window = values["seq_len"] * 1.0, values["attention_window"] * 1.0
+    length, window = shape.seq_len, shape.attention_window
     sliding = window * (2.0 - window / length)
-    inside = np.where(values["uses_chunked_attention"], window, sliding)
+    inside = np.where(shape.uses_chunked_attention, window, sliding)
     return np.where((window > 0) & (window < length), inside, length)
 
 
-def unwindowed_share(values: Values) -> Any:
+def unwindowed_share(shape: Shape) -> Real:
     """Return the share of the layers that attend to all earlier tokens."""
-    every = values["window_period"]
-    layers = values["num_layers"] * 1.0
+    every = shape.window_period
+    layers = shape.num_layers
     whole = np.where(every > 0, layers // np.maximum(every, 1) / layers, 0.0)
-    return np.where(values["attention_window"] > 0, whole, 1.0)
+    return np.where(shape.attention_window > 0, whole, 1.0)
 
 
-def with_details(values: Values) -> dict[str, Any]:
-    """Return the values of a shape, absent columns filled as in a dense model.
+def shape_of(columns: Mapping[str, Any]) -> Shape:
+    """Return the shape of a model, absent columns filled as in a dense one.
 
     Its heads have one width, as many keys as queries, and no window.
     """
-    shape: dict[str, Any] = {
-        **_DENSE,
-        **{n: value for n, value in values.items() if value is not None},
-    }
-    shape.setdefault("num_kv_heads", shape["num_heads"])
-    shape.setdefault("head_size", shape["hidden_size"] // max(shape["num_heads"], 1))
-    shape.setdefault("qk_head_size", shape["head_size"])
-    shape.setdefault("v_head_size", shape["head_size"])
-    shape.setdefault("expert_ffn_hidden_size", shape["ffn_hidden_size"])
-    shared = shape["num_shared_experts"] * shape["expert_ffn_hidden_size"]
-    shape.setdefault("shared_ffn_hidden_size", shared)
-    shape.setdefault("uses_linear_bias", not shape["uses_glu"])
-    is_mixed = shape["num_experts"] > 1
-    layers = shape["num_layers"]
-    shape.setdefault("num_dense_layers", layers - layers // shape["moe_period"])
-    dense = shape["num_dense_layers"] / float(layers)
-    return {"vocab_size": 0.0, **shape, "sparse_share": 1 - dense if is_mixed else 0.0}
-
-
-def layer_parameters(values: Values) -> tuple[float, float]:
-    """Return the parameters of all layers, and those that one token passes through.
-
-    Layers that predict further tokens are left out, as publications do.
-
-    Parameters
-    ----------
-    values
-        Scalars of a shape, without its vocabulary. Absent columns are those of `with_details`.
-    """
-    shape = with_details(values)
-    layers, experts = float(shape["num_layers"]), float(shape["num_experts"])
-    dense = float(shape["num_dense_layers"]) if experts > 1 else layers
-    share = float(shape["experts_per_token"]) / experts
-    whole = active = 0.0
-    # counted by kind of layer: the numbers of an average layer need not be whole
-    for sparse, number in ((0.0, dense), (1.0, layers - dense)):
-        count = parameters({**shape, "sparse_share": sparse})
-        whole += number * float(count.layer + count.experts)
-        active += number * float(count.layer + share * count.experts)
-    return whole, active
-
-
-def mtp_parameters(values: Values) -> Parameters:
-    """Return the parameters of one layer that predicts a further token.
-
-    It is a layer of the last kind with a projection from twice the width, which ranks split, and
-    three norms. Embedding and output layer are those of the model (arXiv 2412.19437 section 2.2;
-    Megatron-LM @d98e8a64 megatron/core/transformer/multi_token_prediction.py).
-    """
-    hidden = values["hidden_size"] * 1.0
-    last = np.where(np.greater(values["num_experts"], 1), 1.0, 0.0)
-    count = parameters({**values, "sparse_share": last})
-    norms = np.where(values["uses_glu"], 3.0, 6.0) * hidden
-    return count._replace(split=count.split + 2 * hidden * hidden, whole=count.whole + norms)
+    given = {name: value for name, value in columns.items() if value is not None}
+    filled: dict[str, Any] = {**_DENSE, **given}
+    filled.setdefault("num_kv_heads", filled["num_heads"])
+    filled.setdefault("head_size", filled["hidden_size"] // max(filled["num_heads"], 1))
+    filled.setdefault("qk_head_size", filled["head_size"])
+    filled.setdefault("v_head_size", filled["head_size"])
+    filled.setdefault("expert_ffn_hidden_size", filled["ffn_hidden_size"])
+    shared = filled["num_shared_experts"] * filled["expert_ffn_hidden_size"]
+    filled.setdefault("shared_ffn_hidden_size", shared)
+    filled.setdefault("uses_linear_bias", not filled["uses_glu"])
+    layers = filled["num_layers"]
+    filled.setdefault("num_dense_layers", layers - layers // filled["moe_period"])
+    return Shape.of(filled)
 
 
 _DENSE = {
@@ -232,93 +250,126 @@ _DENSE = {
 }
 
 
-def model_flops(values: Values) -> Any:
-    """Return the model FLOPs of a step: forward and backward, nothing done again."""
-    return _tokens(values) * (3 * (_layers(values) + _scores(values)) + 3 * _vocabulary(values))
+def layer_parameters(shape: Shape) -> tuple[float, float]:
+    """Return the parameters of all layers, and those that one token passes through.
+
+    Layers that predict further tokens are left out, as publications do.
+    """
+    dense = shape.num_dense_layers if shape.num_experts > 1 else shape.num_layers
+    active_share = shape.experts_per_token / shape.num_experts
+    whole = active = 0.0
+    # counted by kind of layer: the numbers of an average layer need not be whole
+    for sparse, number in ((0.0, dense), (1.0, shape.num_layers - dense)):
+        count = parameters(replace(shape, sparse_share=sparse))
+        whole += float(number) * float(count.layer + count.experts)
+        active += float(number) * float(count.layer + active_share * count.experts)
+    return whole, active
 
 
-def hardware_flops(values: Values) -> Any:
+def mtp_parameters(shape: Shape) -> Parameters:
+    """Return the parameters of one layer that predicts a further token.
+
+    It is a layer of the last kind with a projection from twice the width, which ranks split, and
+    three norms. Embedding and output layer are those of the model (arXiv 2412.19437 section 2.2;
+    Megatron-LM @d98e8a64 megatron/core/transformer/multi_token_prediction.py).
+    """
+    hidden = shape.hidden_size
+    last = np.where(np.greater(shape.num_experts, 1), 1.0, 0.0)
+    count = parameters(replace(shape, sparse_share=last))
+    norms = np.where(shape.uses_glu, 3.0, 6.0) * hidden
+    return count._replace(split=count.split + 2 * hidden * hidden, whole=count.whole + norms)
+
+
+def model_flops(shape: Shape, sequences: Real) -> Real:
+    """Return the model FLOPs of a step of some sequences: forward and backward, nothing again."""
+    layers = 3 * (_layers(shape) + _scores(shape))
+    return sequences * shape.seq_len * (layers + 3 * _vocabulary(shape))
+
+
+def hardware_flops(
+    shape: Shape, sequences: Real, recompute: Text, recomputes_operations: Flag
+) -> Real:
     """Return the model FLOPs with the recomputed ones (HFU, arXiv 2205.05198).
 
     Scores that fused attention recomputes in its backward pass do not count. Neither do
     `recompute_modules`.
+
+    Parameters
+    ----------
+    recompute, recomputes_operations
+        Columns `activation_recompute` and `recomputes_operations`.
     """
-    recompute = values["activation_recompute"]
-    selective = np.where(values["recomputes_operations"], _operations(values), _scores(values))
-    core = np.where(np.equal(recompute, "selective"), selective, 0.0)
-    again = np.where(np.equal(recompute, "full"), _layers(values) + _scores(values), core)
-    return model_flops(values) + _tokens(values) * again
+    selective = np.where(recomputes_operations, _operations(shape), _scores(shape))
+    core = np.where(equals(recompute, "selective"), selective, 0.0)
+    again = np.where(equals(recompute, "full"), _layers(shape) + _scores(shape), core)
+    return model_flops(shape, sequences) + sequences * shape.seq_len * again
 
 
-def least_flops(values: Values) -> Any:
+def least_flops(shape: Shape, sequences: Real) -> Real:
     """Return the least FLOPs of a step: model FLOPs with causal attention.
 
     Half of the square of scores lies in the future: a causal mask halves the FLOPs of attention
     (arXiv 2307.08691, section 4.1).
     """
-    return model_flops(values) - _tokens(values) * 1.5 * _scores(values)
+    return model_flops(shape, sequences) - sequences * shape.seq_len * 1.5 * _scores(shape)
 
 
-def _tokens(values: Values) -> Any:
-    return values["global_batch_size"] * (1.0 * values["seq_len"])
-
-
-def _layers(values: Values) -> Any:
+def _layers(shape: Shape) -> Real:
     """Return the FLOPs of one token in the products of all layers, forward."""
-    return values["num_layers"] * _products(values, values["sparse_share"]) + _further(values)
+    return shape.num_layers * _products(shape, shape.sparse_share) + _further(shape)
 
 
-def _products(values: Values, sparse: Any) -> Any:
+def _products(shape: Shape, sparse: Real) -> Real:
     """Return the FLOPs of one token in the products of a layer, forward."""
-    hidden = values["hidden_size"] * 1.0
-    down, up = attention_weights(values)
+    hidden = shape.hidden_size
+    down, up = attention_weights(shape)
     # weights of norms multiply no matrix
-    norms = np.where(values["kv_lora_rank"] > 0, values["q_lora_rank"] + values["kv_lora_rank"], 0)
-    products = np.where(values["uses_glu"], 3.0, 2.0)
-    router = sparse * values["num_experts"]
-    return 2 * (down - norms + up + hidden * (products * ffn_width(values, sparse) + router))
+    norms = np.where(shape.kv_lora_rank > 0, shape.q_lora_rank + shape.kv_lora_rank, 0)
+    products = np.where(shape.uses_glu, 3.0, 2.0)
+    router = sparse * shape.num_experts
+    return 2 * (down - norms + up + hidden * (products * ffn_width(shape, sparse) + router))
 
 
-def ffn_width(values: Values, sparse: Any) -> Any:
+def ffn_width(shape: Shape, sparse: Real) -> Real:
     """Return the width of the feed-forward layer that one token passes through."""
-    experts = values["experts_per_token"] * values["expert_ffn_hidden_size"]
-    mixed = experts + values["shared_ffn_hidden_size"]
-    return (1 - sparse) * values["ffn_hidden_size"] + sparse * mixed
+    experts = shape.experts_per_token * shape.expert_ffn_hidden_size
+    mixed = experts + shape.shared_ffn_hidden_size
+    return (1 - sparse) * shape.ffn_hidden_size + sparse * mixed
 
 
-def _further(values: Values) -> Any:
+def _further(shape: Shape) -> Real:
     """Return the FLOPs of one token in the products of layers that predict further tokens."""
-    if not np.any(values["num_mtp_layers"]):
+    if not np.any(shape.num_mtp_layers):
         return 0.0
-    last = np.where(np.greater(values["num_experts"], 1), 1.0, 0.0)
-    projection = 4.0 * values["hidden_size"] * values["hidden_size"]
-    return values["num_mtp_layers"] * (_products(values, last) + projection)
+    last = np.where(np.greater(shape.num_experts, 1), 1.0, 0.0)
+    projection = 4.0 * shape.hidden_size * shape.hidden_size
+    return shape.num_mtp_layers * (_products(shape, last) + projection)
 
 
-def _operations(values: Values) -> Any:
+def _operations(shape: Shape) -> Real:
     """Return the FLOPs of one token that recomputation by operation repeats.
 
     They are the products of the keys and behind attention, and the second product into a gated
     layer.
     """
-    hidden = values["hidden_size"] * 1.0
-    width = keys_width(values) + result_width(values)
-    ffn = np.where(values["uses_glu"], ffn_width(values, values["sparse_share"]), 0.0)
-    return 2 * values["num_layers"] * hidden * (width + ffn)
+    hidden = shape.hidden_size
+    width = keys_width(shape) + result_width(shape)
+    ffn = np.where(shape.uses_glu, ffn_width(shape, shape.sparse_share), 0.0)
+    return 2 * shape.num_layers * hidden * (width + ffn)
 
 
-def _scores(values: Values) -> Any:
+def _scores(shape: Shape) -> Real:
     """Return the FLOPs of one token in scores and their product with values, forward.
 
     ``2 x layers x length x (queries + results)``, over the whole square.
     """
-    width = queries_width(values) + result_width(values)
-    layers = values["num_layers"] + values["num_mtp_layers"]
-    whole = unwindowed_share(values)
-    length = whole * values["seq_len"] + (1 - whole) * attended_length(values)
+    width = queries_width(shape) + result_width(shape)
+    layers = shape.num_layers + shape.num_mtp_layers
+    whole = unwindowed_share(shape)
+    length = whole * shape.seq_len + (1 - whole) * attended_length(shape)
     return 2.0 * layers * length * width
 
 
-def _vocabulary(values: Values) -> Any:
-    times = 1.0 + values["num_mtp_layers"]
-    return 2.0 * times * values["hidden_size"] * values["vocab_size"]
+def _vocabulary(shape: Shape) -> Real:
+    times = 1.0 + shape.num_mtp_layers
+    return 2.0 * times * shape.hidden_size * shape.vocab_size

@@ -12,7 +12,7 @@ Scalar = str | int | float | bool | None
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 """Written as a text, so that code without arrays does not import numpy."""
 
-Real: TypeAlias = "np.float64 | np.ndarray[Any, np.dtype[np.float64]]"
+Real: TypeAlias = "float | np.ndarray[Any, np.dtype[np.float64]]"
 """A number of a cell, or one a row of a batch; NaN where there is none."""
 
 Flag: TypeAlias = "np.bool_ | np.ndarray[Any, np.dtype[np.bool_]]"

@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from estimators.columns.columns import FILE
 from tests.shared import Quickstart
 from warehouse.cli.commands import COMMANDS
 from warehouse.database.stamp import package_hash
@@ -80,6 +81,11 @@ def lines() -> list[tuple[str, list[str], str]]:
             if command.startswith("warehouse "):
                 found.append((name, shlex.split(command)[1:], out))
     return found
+
+
+def test_the_wheel_has_the_data_dictionary(unpacked_wheel: Path) -> None:
+    packed = unpacked_wheel / "estimators" / "columns" / FILE.name
+    assert packed.read_bytes() == FILE.read_bytes()
 
 
 def test_each_command_is_tried() -> None:

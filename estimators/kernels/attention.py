@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Catalog, Record, Values
+from estimators.contract import Catalog, Record
 from estimators.kernels.products import FORMULA, kernels_of
+from estimators.values import Real, Text
 
 IN_8_BITS = "cudnn_mxfp8"
 """cuDNN's attention with operands in MXFP8 and a result in 16 bits."""
@@ -83,21 +84,22 @@ class MeasuredAttention:
     ----------
     catalog
         Has the rates.
-    values
-        `kernels`, `accelerator`, `attention_program` and `head_size`; one for all rows, or one a
-        row.
+    kernels, accelerator, program, head_size
+        One for all rows, or one a row. The size of a head is the width of its queries and keys.
     """
 
-    def __init__(self, catalog: Catalog, values: Values) -> None:
+    def __init__(
+        self, catalog: Catalog, kernels: Text, accelerator: Text, program: Text, head_size: Real
+    ) -> None:
         given = [
-            np.asarray(values.get(name), dtype=object)
-            for name in ("kernels", "accelerator", "attention_program", "head_size")
+            np.asarray(column, dtype=object)
+            for column in (kernels, accelerator, program, head_size)
         ]
-        columns = np.broadcast_arrays(*(np.atleast_1d(each) for each in given))
+        columns = np.broadcast_arrays(*(np.atleast_1d(column) for column in given))
         cases = list(zip(*(column.tolist() for column in columns), strict=True))
-        found = {case: _parameters(catalog, *case) for case in dict.fromkeys(cases)}
-        table = np.array([found[case] for case in cases], dtype=np.float64)
-        is_one = all(each.ndim == 0 for each in given)
+        parameters = {case: _parameters(catalog, *case) for case in dict.fromkeys(cases)}
+        table = np.array([parameters[case] for case in cases], dtype=np.float64)
+        is_one = all(column.ndim == 0 for column in given)
         self._parameters = table[0] if is_one else table.T
 
     def __bool__(self) -> bool:
@@ -106,13 +108,13 @@ class MeasuredAttention:
 
     def seconds(
         self,
-        flops: Any,
-        length: Any,
-        blocks: Any,
-        peak: Any,
-        num_sms: Any,
-        backward_products: Any = BACKWARD_PRODUCTS,
-    ) -> tuple[Any, Any]:
+        flops: Real,
+        length: Real,
+        blocks: Real,
+        peak: Real,
+        num_sms: Real,
+        backward_products: Real = BACKWARD_PRODUCTS,
+    ) -> tuple[Real, Real]:
         """Return the seconds of the forward and of the backward pass, NaN where there is no rate.
 
         Parameters

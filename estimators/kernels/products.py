@@ -5,17 +5,18 @@ Table ``matrix_product_rate`` has the rates, without casts of operands to 8 and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from estimators.accelerators import product_behind
-from estimators.contract import Array, Catalog, Record, Values
+from estimators.contract import Array, Catalog, Record
 from estimators.distinct import distinct
 from estimators.kernels.surface import Surface, surface_of
 from estimators.kernels.tiles import tile_share
+from estimators.values import Place, Real, Text
 
 TABLE = "matrix_product_rate"
 FORMULA = "formula"
@@ -25,10 +26,7 @@ BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
 """Bytes of an element of an operand by number format; results have 2."""
 
 FORMATS = tuple(BYTES)
-"""Number formats of products. The value `low_format` is a place in this tuple."""
-
-PEAKS = ("matrix_flops_per_second", "fp8_peak", "fp8_peak", "fp4_peak")
-"""Value that is the peak in each of `FORMATS`."""
+"""Number formats of products. `low_format` is a place in this tuple."""
 
 
 def peak_of(number_format: str, accelerator: Record) -> float:
@@ -57,14 +55,15 @@ class ProductSurface:
 
 
 def roof_seconds(
-    rows: Any, columns: Any, depth: Any, operand_bytes: Any, peak: Any, bandwidth: Any
-) -> Any:
+    rows: Real, columns: Real, depth: Real, operand_bytes: Real, peak: Real, bandwidth: Real
+) -> Real:
     """Return the seconds of a product at its roof.
 
     ``max(2 M N K / peak, (width (M + N) K + 2 M N) / bandwidth)``.
     """
     moved = operand_bytes * (rows + columns) * depth + 2.0 * rows * columns
-    return np.maximum(2.0 * rows * columns * depth / peak, moved / bandwidth)
+    roof: Real = np.maximum(2.0 * rows * columns * depth / peak, moved / bandwidth)
+    return roof
 
 
 def measured_accelerators(catalog: Catalog) -> tuple[str, ...]:
@@ -85,13 +84,13 @@ def surfaces(catalog: Catalog, accelerator: str) -> Mapping[str, ProductSurface]
 def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
     """Return number format -> surface, from the measured rates of an accelerator."""
     table = catalog.measured[TABLE]
-    own = np.equal(table["accelerator"], accelerator)
+    of_accelerator = np.equal(table["accelerator"], accelerator)
     record = catalog.tables["accelerator"][accelerator]
-    found = {}
-    for number_format in dict.fromkeys(table["number_format"][own].tolist()):
-        kept = own & np.equal(table["number_format"], number_format)
+    by_format = {}
+    for number_format in dict.fromkeys(table["number_format"][of_accelerator].tolist()):
+        nodes = of_accelerator & np.equal(table["number_format"], number_format)
         rows, columns, depth, rate = (
-            table[name][kept].astype(np.float64)
+            table[name][nodes].astype(np.float64)
             for name in (
                 "product_rows",
                 "product_columns",
@@ -103,17 +102,32 @@ def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
         bandwidth = float(record["hbm_bytes_per_second"] or np.nan)
         roof = roof_seconds(rows, columns, depth, BYTES[number_format], peak, bandwidth)
         seconds = 2.0 * rows * columns * depth / rate
-        follows = bool(table["follows_waves"][kept].all())
-        share = tile_share(rows, columns, 1.0, chip_of(catalog, record)) if follows else 1.0
+        follows = bool(table["follows_waves"][nodes].all())
+        share = tile_share(rows, columns, 1.0, *chip_of(catalog, record)) if follows else 1.0
         surface = surface_of((rows, columns, depth), roof / seconds / share)
-        found[number_format] = ProductSurface(surface, follows, float(seconds.min()))
-    return found
+        by_format[number_format] = ProductSurface(surface, follows, float(seconds.min()))
+    return by_format
 
 
-def chip_of(catalog: Catalog, record: Record) -> dict[str, Any]:
-    """Return the values of an accelerator that `tile_share` needs."""
+def chip_of(catalog: Catalog, record: Record) -> tuple[float, float]:
+    """Return the multiprocessors and the `small_tile_efficiency` of an accelerator."""
     row = catalog.tables.get("step_constant", {}).get("small_tile_efficiency", {})
-    return {"num_sms": record["num_sms"], "small_tile_efficiency": row.get("constant_value", 1.0)}
+    return float(record["num_sms"] or np.nan), float(row.get("constant_value") or 1.0)
+
+
+class Chip(NamedTuple):
+    """The rates of the system that runs a product.
+
+    Attributes
+    ----------
+    peaks
+        FLOP/s in each of `FORMATS`.
+    """
+
+    peaks: tuple[Real, ...]
+    hbm_bytes_per_second: Real
+    num_sms: Real
+    small_tile_efficiency: Real
 
 
 class MeasuredProducts:
@@ -127,20 +141,18 @@ class MeasuredProducts:
         The accelerator whose products are read, or `FORMULA`; one for all rows, or one a row.
     """
 
-    def __init__(self, catalog: Catalog, kernels: Any) -> None:
-        self.kernels = kernels
-        names = dict.fromkeys(np.atleast_1d(np.asarray(kernels, dtype=object)).tolist())
+    def __init__(self, catalog: Catalog, kernels: Text) -> None:
+        self.kernels = np.asarray(kernels, dtype=object)
+        names = dict.fromkeys(self.kernels.ravel().tolist())
         measured = [str(name) for name in names if name != FORMULA]
         self._surfaces = {name: surfaces(catalog, name) for name in measured}
-        self._rows: dict[bool, tuple[Any, list[tuple[str, int, Array]]]] = {}
+        self._rows: dict[int, tuple[Place, list[tuple[str, int, Array]]]] = {}
 
     def __bool__(self) -> bool:
         """Return whether any row reads measured products."""
         return bool(self._surfaces)
 
-    def seconds(
-        self, rows: Any, columns: Any, depth: Any, batch: Any, values: Values, *, low: bool
-    ) -> Any:
+    def seconds(self, sizes: Sequence[Real], number_format: Place, chip: Chip) -> Real:
         """Return the seconds of products, NaN where none of their format was measured.
 
         ``batch`` products run as one kernel. They have the efficiency of one product with the rows
@@ -152,66 +164,66 @@ class MeasuredProducts:
 
         Parameters
         ----------
-        values
-            `low_format`, and the peaks and the memory bandwidth of the system.
-        low
-            Whether the product runs in the format that `precision` names; otherwise in 16 bits.
+        sizes
+            Rows, columns, inner size and batch of the products.
+        number_format
+            Place in `FORMATS`: one for all rows, or one a row.
         """
-        place = values["low_format"] if low else np.int64(0)
-        if np.ndim(self.kernels) == 0 and np.ndim(place) == 0:
-            sizes = (rows, columns, depth, batch)
-            return self._seconds(str(self.kernels), int(place), sizes, values, None)
-        found = np.full(np.shape(self.kernels), np.nan)
-        sizes = (rows, columns, depth, batch)
-        for name, each, own in self._rows_of(place, low=low):
-            found[own] = self._seconds(name, each, sizes, values, own)
-        return found
+        if self.kernels.ndim == 0 and np.ndim(number_format) == 0:
+            return self._seconds(str(self.kernels), int(number_format), sizes, chip)
+        seconds = np.full(self.kernels.shape, np.nan)
+        for name, place, rows in self._rows_of(number_format):
+            part = [_taken(size, rows) for size in sizes]
+            peaks = tuple(_taken(peak, rows) for peak in chip.peaks)
+            of_rows = Chip(peaks, *(_taken(rate, rows) for rate in chip[1:]))
+            seconds[rows] = self._seconds(name, place, part, of_rows)
+        return seconds
 
-    def _rows_of(self, place: Any, *, low: bool) -> list[tuple[str, int, Array]]:
+    def _rows_of(self, number_format: Place) -> list[tuple[str, int, Array]]:
         """Return accelerator, number format and row numbers of each surface that any row reads.
 
         They are cached for the next product of the same rows, because comparing names takes longer
         than looking up a product.
         """
-        kept = self._rows.get(low)
-        if kept is not None and (kept[0] is place or not low):
-            return kept[1]
-        found = []
+        is_one = np.ndim(number_format) == 0
+        key = int(number_format) if is_one else -1
+        if (cached := self._rows.get(key)) and (is_one or cached[0] is number_format):
+            return cached[1]
+        surfaces_of_rows = []
         for name in self._surfaces:
             of_name = np.equal(self.kernels, name)
-            for each in distinct(place).tolist():
-                rows = np.flatnonzero(of_name & np.equal(place, each))
+            for place in distinct(number_format).tolist():
+                rows = np.flatnonzero(of_name & np.equal(place, number_format))
                 if len(rows):
-                    found.append((name, each, rows))
-        self._rows[low] = place, found
-        return found
+                    surfaces_of_rows.append((name, place, rows))
+        self._rows[key] = number_format, surfaces_of_rows
+        return surfaces_of_rows
 
-    def _seconds(
-        self, name: str, place: int, sizes: tuple[Any, ...], values: Values, own: Array | None
-    ) -> Any:
-        """Return the seconds of products by one surface; `own` are the rows that read it."""
+    def _seconds(self, name: str, place: int, sizes: Sequence[Real], chip: Chip) -> Real:
+        """Return the seconds of products by one surface."""
         number_format = FORMATS[place]
         product = self._surfaces.get(name, {}).get(number_format)
         if product is None:
             return np.nan
-        rows, columns, depth, batch = (_taken(size, own) for size in sizes)
+        rows, columns, depth, batch = sizes
         if product.follows_waves:
             # a smaller product than any measured one takes as long: its tiles are partly empty
             least_rows, least_columns, _ = product.surface.least
             rows, columns = np.maximum(rows, least_rows), np.maximum(columns, least_columns)
-        peak = _taken(values[PEAKS[place]], own)
-        bandwidth = _taken(values["hbm_bytes_per_second"], own)
-        roof = roof_seconds(rows, columns, depth, BYTES[number_format], peak, bandwidth)
+        roof = roof_seconds(
+            *(rows, columns, depth),
+            *(BYTES[number_format], chip.peaks[place], chip.hbm_bytes_per_second),
+        )
         seconds = batch * roof / product.surface.efficiency(rows * batch, columns, depth)
         if product.follows_waves:
-            names = ("num_sms", "small_tile_efficiency")
-            chip = {name: _taken(values[name], own) for name in names}
-            seconds = seconds / tile_share(rows, columns, batch, chip)
-        return np.maximum(seconds, product.least_seconds)
+            tiling = chip.num_sms, chip.small_tile_efficiency
+            seconds = seconds / tile_share(rows, columns, batch, *tiling)
+        longest: Real = np.maximum(seconds, product.least_seconds)
+        return longest
 
 
-def _taken(value: Any, rows: Array | None) -> Any:
-    return value if rows is None or np.ndim(value) == 0 else value[rows]
+def _taken(value: Real, rows: Array) -> Real:
+    return value if isinstance(value, float) or np.ndim(value) == 0 else value[rows]
 
 
 def kernels_of(catalog: Catalog, accelerator: object) -> str:

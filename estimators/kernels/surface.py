@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
 
 import numpy as np
 
-from estimators.values import Array
+from estimators.values import Array, Place, Real
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,9 @@ class Surface:
     axes: tuple[Array, ...]
     logs: Array
 
-    def efficiency(self, *sizes: Any) -> Any:
+    def efficiency(self, *sizes: Real) -> Real:
         """Return the efficiency at sizes, given axis by axis; scalars or arrays alike in shape."""
-        base: Any = 0
+        base: Place = np.int64(0)
         shares = []
         for axis, size in zip(self.axes, sizes, strict=True):
             place = np.interp(np.log(size), axis, np.arange(len(axis)))
@@ -48,7 +47,8 @@ class Surface:
         for share in reversed(shares):
             pairs = zip(corners[::2], corners[1::2], strict=True)
             corners = [low + share * (high - low) for low, high in pairs]
-        return np.exp(corners[0])
+        efficiency: Real = np.exp(corners[0])
+        return efficiency
 
     @cached_property
     def least(self) -> tuple[float, ...]:
@@ -78,10 +78,10 @@ def surface_of(sizes: tuple[Array, ...], efficiencies: Array) -> Surface:
     ValueError
         If the nodes do not fill a grid.
     """
-    found = [np.unique(size, return_inverse=True) for size in sizes]
-    logs = np.full([len(axis) for axis, _ in found], np.nan)
-    logs[tuple(place for _, place in found)] = np.log(efficiencies)
+    nodes = [np.unique(size, return_inverse=True) for size in sizes]
+    logs = np.full([len(axis) for axis, _ in nodes], np.nan)
+    logs[tuple(place for _, place in nodes)] = np.log(efficiencies)
     if np.isnan(logs).any():
         raise ValueError(f"{int(np.isnan(logs).sum())} nodes of the grid are missing")
-    axes = tuple(np.log(axis.astype(np.float64)) for axis, _ in found)
+    axes = tuple(np.log(axis.astype(np.float64)) for axis, _ in nodes)
     return Surface(axes, logs)

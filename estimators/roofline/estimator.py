@@ -21,7 +21,7 @@ from estimators.contract import (
     Search,
     Values,
 )
-from estimators.decoder import layer_parameters
+from estimators.decoder import layer_parameters, shape_of
 from estimators.estimator import Source, Step
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as given
@@ -119,7 +119,7 @@ class Roofline(SearchedEstimator):
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, all of them active."""
-        return layer_parameters(values)
+        return layer_parameters(shape_of(values))
 
     def make_search(self) -> Search:
         """Return the factored search over configurations."""

@@ -13,14 +13,18 @@ NVIDIA/nccl-tests (doc/PERFORMANCE.md): the whole buffer, gathered or not yet sc
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.contract import Columns, Values
+from estimators.contract import Columns
 from estimators.timings import SECONDS, Compared, TimedInput, TimedKind
 from estimators.training_step import network
 from estimators.training_step.network import Group
+
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Network
+    from estimators.values import Array, Real
 
 GATHER, REDUCE, EXCHANGE = "gather", "all_reduce", "alltoall"
 
@@ -46,56 +50,53 @@ FASTEST = 1.02
 where switches add up, a GPU sends its part once (NVLS)."""
 
 
-def compare_collectives(columns: Columns, values: Values) -> Compared:
-    """Compare collectives inside a node with those of a step.
-
-    Parameters
-    ----------
-    columns
-        Those of `COLLECTIVES`.
-    values
-        Of a system.
-    """
+def compare_collectives(columns: Columns, links: Network) -> Compared:
+    """Compare collectives inside a node with those of a step; `columns` are `COLLECTIVES`."""
     sort, seconds = columns["collective"], columns["seconds"]
     gpus = np.asarray(columns["num_gpus"], dtype=np.float64)
     message = np.asarray(columns["message_bytes"], dtype=np.float64)
     gathers, reduces, exchanges = (np.equal(sort, name) for name in (GATHER, REDUCE, EXCHANGE))
-    group = Group(gpus, values["nvlink_size"])
+    group = Group(gpus, links.nvlink_size)
     sent = np.where(reduces, 2.0, 1.0) * (gpus - 1) / gpus * message
-    ratio = np.where(reduces, values["all_reduce_ratio"], 1.0)
-    link = values["nvlink_bytes_per_second"]
+    ratio = np.where(reduces, links.all_reduce_ratio, 1.0)
+    link = links.nvlink_bytes_per_second
     rate = np.where(
         exchanges,
-        link * values["alltoall_efficiency"] * network.link_share(gpus, values),
-        network.bandwidth(group, values, ratio),
+        link * links.alltoall_efficiency * network.link_share(gpus, links),
+        network.bandwidth(group, links, ratio),
     )
     hops = np.where(exchanges, 1.0, np.where(reduces, 2.0, 1.0) * (gpus - 1))
-    latency = hops * values["nvlink_latency_seconds"]
+    latency = hops * links.nvlink_latency_seconds
     every = np.ones(len(seconds), dtype=bool)
     moving = sent / rate
     is_pair = gathers & np.equal(gpus, 2)
-    parts: tuple[tuple[str, str, Any, Any], ...] = (
-        ("collective_seconds", "fixed cost of collectives", every, values["collective_seconds"]),
+    parts: tuple[tuple[str, str, Array, Real], ...] = (
+        (
+            "collective_seconds",
+            "fixed cost of collectives",
+            every,
+            links.collective_seconds,
+        ),
         ("nvlink_latency_seconds", "hops of collectives", every, latency),
         ("nvlink_efficiency", "bytes of gathers and scatters", gathers & ~is_pair, moving),
         ("pair_ring_share", "bytes between two GPUs", is_pair, moving),
         ("all_reduce_ratio", "bytes of all-reduces", reduces, moving),
         ("alltoall_efficiency", "bytes of all-to-alls", exchanges, moving),
     )
-    read = sum(np.where(own, part, 0.0) for _, _, own, part in parts)
+    read = sum(np.where(rows, part, 0.0) for _, _, rows, part in parts)
     kinds = tuple(
         TimedKind(
             constant,
             name,
-            own,
-            np.where(own, part, 0.0) / read,
+            rows,
+            np.where(rows, part, 0.0) / read,
             is_cost=constant.endswith("_seconds"),
             base="nvlink_efficiency" if constant in RATIOS else "",
             highest=RATIOS.get(constant, np.inf),
         )
-        for constant, name, own, part in parts
+        for constant, name, rows, part in parts
     )
-    is_wide = gpus > values["nvlink_size"]
+    is_wide = gpus > links.nvlink_size
     fastest = np.where(reduces, 2.0, 1.0) * FASTEST
     left_out = {
         "of more GPUs than NVLink joins": is_wide,
@@ -106,5 +107,5 @@ def compare_collectives(columns: Columns, values: Values) -> Compared:
         np.where(is_out, np.nan, seconds / read),
         kinds,
         {reason: rows for reason, rows in left_out.items() if rows.any()},
-        {kind.constant: float(values[kind.constant]) for kind in kinds},
+        {kind.constant: float(getattr(links, kind.constant)) for kind in kinds},
     )

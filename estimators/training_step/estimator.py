@@ -21,27 +21,29 @@ from estimators.contract import (
     Values,
 )
 from estimators.decoder import (
+    Shape,
     hardware_flops,
     layer_parameters,
     least_flops,
     model_flops,
+    shape_of,
 )
 from estimators.enumeration import Axis
 from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
-from estimators.kernels.products import FORMULA, PEAKS
+from estimators.kernels.products import FORMULA
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.training_step import inputs as given
 from estimators.training_step import power, shapes, timings
 from estimators.training_step.formulas import FORMULAS
+from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.problem import Kept, Problem, System
-from estimators.training_step.products import of_format
 from estimators.training_step.rules import (
     LAYER_RULES,
     LAYOUT_RULES,
@@ -93,15 +95,15 @@ RELATION = Relation(
 
 
 def _peak(problem: Problem) -> Real:
-    """Return the peak rate of a GPU in the precision of the products."""
-    peak: Real = of_format(PEAKS, problem)
-    return peak
+    """Return the peak rate of a GPU in the precision of the matmuls."""
+    return of_format(problem.system.peaks, problem.formats.low_format)
 
 
 def _least_flops(columns: Columns) -> Array:
     """Return the model FLOPs of a step with causal attention."""
     with np.errstate(all="ignore"):
-        return np.asarray(least_flops(Problem.of(columns)))
+        problem = Problem.of(columns)
+        return np.asarray(least_flops(problem.shape, problem.run.global_batch_size))
 
 
 def _takes_range(constant: str, columns: Columns) -> Array:
@@ -193,17 +195,17 @@ class TrainingStep(SearchedEstimator):
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones."""
-        return layer_parameters(values)
+        return layer_parameters(shape_of(values))
 
     def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
     ) -> Array:
-        """Return the root of the summed squares of the products' shares."""
+        """Return the root of the summed squares of the matmuls' shares."""
         names = ("gemm_seconds", "vocabulary_seconds", "step_seconds")
         out = {name: np.empty(len(columns["seq_len"])) for name in names}
         self.estimate(relation, columns, columns, mends, out, catalog)
         with np.errstate(all="ignore"):
-            share = shapes.independent_share(Problem.of(columns), *(out[name] for name in names))
+            share = shapes.independent_share(Shape.of(columns), *(out[name] for name in names))
         return np.nan_to_num(np.asarray(share, dtype=np.float64))
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
@@ -299,14 +301,18 @@ def _derived(
     spent = rows["step_seconds"] * problem.run.num_gpus
     peak = _peak(problem)
     watts = power.gpu_watts(rows, problem)
-    tokens = problem.run.global_batch_size * problem.shape.seq_len
+    shape, sequences = problem.shape, problem.run.global_batch_size
+    choices, program = problem.choices, problem.program
+    hardware = hardware_flops(
+        shape, sequences, choices.activation_recompute, program.recomputes_operations
+    )
     return {
         "allocated_bytes": allocated,
         "reserved_bytes": allocated + rows["unused_bytes"],
         "fit_probability": fit_probability(memory, problem.system.hbm_bytes, catalog),
-        "mfu": model_flops(problem) / (spent * peak),
-        "hfu": hardware_flops(problem) / (spent * peak),
-        "tokens_per_second_per_gpu": tokens / spent,
+        "mfu": model_flops(shape, sequences) / (spent * peak),
+        "hfu": hardware / (spent * peak),
+        "tokens_per_second_per_gpu": sequences * shape.seq_len / spent,
         "gpu_watts": watts,
         "slot_watts": watts + problem.power.host_watts,
     }

@@ -12,7 +12,7 @@ import numpy as np
 
 from estimators.contract import Array, Catalog
 from estimators.inputs import Inputs
-from estimators.training_step import formats
+from estimators.training_step import recipes
 
 TABLE = "recipe_constant"
 
@@ -39,8 +39,8 @@ def resolve_formats(inputs: Inputs, catalog: Catalog, given: Mapping[str, Array]
     given
         Result of `given_constants` before constants were filled.
     """
-    inputs.default("precision", formats.precision_of(inputs["number_recipe"]))
-    recipe = formats.recipe_of(inputs["precision"], inputs["transposes_operands"])
+    inputs.default("precision", recipes.precision_of(inputs["number_recipe"]))
+    recipe = recipes.recipe_of(inputs["precision"], inputs["transposes_operands"])
     inputs.default("number_recipe", recipe)
     _resolve_weights(inputs, catalog)
     for row in catalog.tables.get(TABLE, {}).values():

@@ -1,81 +1,23 @@
-"""Number formats of the products, and recipes that scale their operands.
+"""Bytes of operands in 8 and 4 bits: memory traffic of their casts, and what is kept and sent.
 
-`number_recipe` names how operands in 8 or 4 bits get their scales: of a tensor's past (`delayed`)
-or present largest value (`tensorwise`), of blocks of 128 values (`blockwise`), of 32 values with
-scales that the tensor cores read (`mxfp8`), or of 16 values in 4 bits (`nvfp4`).
-
-Sources: NVIDIA/TransformerEngine @d0067d0d transformer_engine/common/recipe/__init__.py and
-docs/features/low_precision_training; NVIDIA-NeMo/Megatron-Bridge @067f987d
-src/megatron/bridge/training/mixed_precision.py.
+Tables have an entry for each of `recipes.RECIPES`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Values
 from estimators.kernels.attention import IN_8_BITS
-from estimators.kernels.products import FORMATS
+from estimators.structure import equals
+from estimators.training_step.recipes import RECIPES
 
-RECIPES = ("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4")
-"""Values of `number_recipe`; `none` is 16 bits."""
-
-WIDTHS = {"none": "bf16", **dict.fromkeys(RECIPES[1:5], "fp8"), "nvfp4": "fp4"}
-"""Recipe -> the `precision` that it makes. `none` goes with fp16 as well."""
-
-SCALED_IN_HARDWARE = ("mxfp8", "nvfp4")
-"""Recipes whose scales the tensor cores apply: those of Blackwell and later."""
-
-
-def precision_of(recipe: Any) -> Array:
-    """Return the precision that each recipe makes; bf16 where there is none."""
-    recipe = np.asarray(recipe, dtype=object)
-    found = [WIDTHS.get(each, "bf16") for each in recipe.ravel().tolist()]
-    return np.array(found, dtype=object).reshape(recipe.shape)
-
-
-def recipe_of(precision: Array, transposes: Array) -> Array:
-    """Return the default recipe of Megatron-Bridge's benchmarks for each precision.
-
-    FP8 has the present scale of a tensor on Hopper, and blocks of 32 values on Blackwell
-    (NVIDIA-NeMo/Megatron-Bridge @067f987d src/megatron/bridge/perf_recipes: every recipe in FP8 of
-    H100 is `fp8_cs`; those of Blackwell are `fp8_cs` and `fp8_mx`, of mixtures `fp8_mx` alone).
-
-    Parameters
-    ----------
-    transposes
-        Whether products need transposed copies of their operands, as on Hopper.
-    """
-    fp8 = np.where(transposes.astype(bool), "tensorwise", "mxfp8")
-    found = np.select(
-        [np.equal(precision, "fp8"), np.equal(precision, "fp4")], [fp8, "nvfp4"], "none"
-    )
-    return found.astype(object)
-
-
-def recipes(values: Values) -> Any:
-    """Return the place in `RECIPES` of `number_recipe`."""
-    recipe = np.asarray(values["number_recipe"], dtype=object)
-    found = [RECIPES.index(each) for each in np.ravel(recipe).tolist()]
-    return np.array(found, dtype=np.int64).reshape(recipe.shape)[()]
-
-
-def places(values: Values) -> Any:
-    """Return the place in `kernels.products.FORMATS` of the format of the products.
-
-    Hopper has special kernels for scales of blocks of 128 values. Blackwell runs them as MXFP8
-    (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training/
-    fp8_blockwise_scaling).
-    """
-    recipe, transposes = values["number_recipe"], values["transposes_operands"]
-    is_blockwise = np.equal(recipe, "blockwise") & np.asarray(transposes, dtype=bool)
-    place = np.where(np.equal(recipe, "nvfp4"), FORMATS.index("nvfp4"), FORMATS.index("fp8"))
-    place = np.where(is_blockwise, FORMATS.index("fp8_block"), place)
-    return np.where(np.equal(recipe, "none"), FORMATS.index("bf16"), place).astype(np.int64)[()]
-
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Problem
+    from estimators.training_step.sizes import Size
+    from estimators.values import Flag, Place, Real
 
 COPY_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128, 1.0 + 1 / 32, 0.5 + 1 / 16)
 """Bytes of an element of an operand with its scales, by `RECIPES`: a scale in FP32 for 128 values
@@ -90,9 +32,10 @@ AMAX_BYTES = (0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
 IS_BLOCKWISE = (False, False, False, True, True, True)
 """Whether copies by rows and by columns have different scales, so that both are made."""
 
-SPLITS_EXCHANGES = (True, True, True, False, True, False)
-"""Whether a tensor-parallel exchange may run in pieces during its product (NVIDIA/TransformerEngine
-@d0067d0d transformer_engine/pytorch/module/base.py `fill_userbuffers_buffer_for_all_gather`)."""
+SPLITS_COLLECTIVES = (True, True, True, False, True, False)
+"""Whether a tensor-parallel collective may run in pieces during its matmul
+(NVIDIA/TransformerEngine @d0067d0d transformer_engine/pytorch/module/base.py
+`fill_userbuffers_buffer_for_all_gather`)."""
 
 NORM_FINDS_AMAX = (False, False, True, False, False, False)
 """Whether the kernel of a norm finds the largest value of its result (NVIDIA/TransformerEngine
@@ -106,25 +49,33 @@ class Casts(NamedTuple):
     `experts` is the part of `forward` inside routed experts.
     """
 
-    forward: Any
-    backward: Any
-    forward_kernels: Any
-    backward_kernels: Any
-    experts: Any
+    forward: Real
+    backward: Real
+    forward_kernels: Real
+    backward_kernels: Real
+    experts: Real
 
 
-def by_recipe(table: Sequence[Any], values: Values) -> Any:
+def by_recipe(table: Sequence[float], recipe: Place) -> Real:
     """Return the entry of a table that has one for each of `RECIPES`."""
-    return np.asarray(table)[values["recipe"]]
+    entry: Real = np.asarray(table)[recipe]
+    return entry
 
 
-def low_share(values: Values) -> Any:
+def flag_of_recipe(table: Sequence[bool], recipe: Place) -> Flag:
+    """Return the flag of a table that has one for each of `RECIPES`."""
+    flag: Flag = np.asarray(table)[recipe]
+    return flag
+
+
+def low_share(problem: Problem) -> Real:
     """Return the share of the layers whose products run in 8 or 4 bits."""
-    kept = values["num_bf16_layers_start"] + values["num_bf16_layers_end"]
-    return np.maximum(1.0 - kept / values["num_layers"], 0.0)
+    in_16_bits = problem.formats.num_bf16_layers_start + problem.formats.num_bf16_layers_end
+    share: Real = np.maximum(1.0 - in_16_bits / problem.shape.num_layers, 0.0)
+    return share
 
 
-def are_fused(values: Values) -> Any:
+def are_fused(problem: Problem) -> Flag:
     """Return whether one kernel does the products of all of a rank's experts.
 
     If graphs hold whole steps, the host does not know how many rows an expert has. Recipes of
@@ -135,10 +86,10 @@ def are_fused(values: Values) -> Any:
     deepseek and gpt_oss common.py, `use_transformer_engine_op_fuser`; NVIDIA/TransformerEngine
     @d0067d0d transformer_engine/pytorch/ops/fused/grouped_mlp.py `GroupedMLP_CuTeGEMMGLU`).
     """
-    return np.asarray(values["captures_whole_steps"], dtype=bool) & (values["low_format"] > 0)
+    return problem.host.captures_whole_steps & (problem.formats.low_format > 0)
 
 
-def casts(size: Any, values: Values) -> Casts:
+def casts(size: Size, problem: Problem) -> Casts:
     """Return the memory traffic of the casts of a layer, in addition to its traffic in 16 bits.
 
     A kernel reads 16 bits, and reads them before once more if it needs the largest value. It writes
@@ -155,9 +106,7 @@ def casts(size: Any, values: Values) -> Casts:
 
     Parameters
     ----------
-    size
-        One GPU's part of a layer, as in `layer.size_of`.
-    values
+    problem
         Of a kind of layers: `sparse_share` is 0 or 1.
 
     Notes
@@ -168,33 +117,35 @@ def casts(size: Any, values: Values) -> Casts:
     docs/features/low_precision_training/performance_considerations; NVIDIA/Megatron-LM @d98e8a64
     megatron/core/transformer/mlp.py (`bias_swiglu_impl`), attention.py (`set_save_original_input`).
     """
-    one, part = _one_cast(size, values), _elements(size, values)
-    share = np.where(values["low_format"] > 0, low_share(values), 0.0)
-    kernels = np.where(by_recipe(AMAX_BYTES, values) > 0, 2.0, 1.0) * np.where(share > 0, 1.0, 0.0)
-    forward_kernels = kernels * (2.0 + values["sparse_share"] + part.shared)
+    cast, part = _cast_of(size, problem), _elements(size, problem)
+    share = np.where(problem.formats.low_format > 0, low_share(problem), 0.0)
+    kernels = np.where(by_recipe(AMAX_BYTES, problem.formats.recipe) > 0, 2.0, 1.0) * np.where(
+        share > 0, 1.0, 0.0
+    )
+    forward_kernels = kernels * (2.0 + problem.shape.sparse_share + part.shared)
     # attention in 8 bits casts queries, keys and values, and the gradient of its result
-    core = np.where(np.equal(values["attention_program"], IN_8_BITS), one.whole, 0.0)
+    core = np.where(equals(problem.kernels.attention_program, IN_8_BITS), cast.whole, 0.0)
     return Casts(
-        share * (_forward_bytes(size, one, part) + core * part.heads),
-        share * (_backward_bytes(size, one, part) + core * part.core),
-        forward_kernels + np.where(one.is_delayed | (share == 0), 0.0, part.norms),
-        kernels * np.where(one.is_delayed, 4.0, 5.0),
-        share * one.whole * (part.behind + part.routed * size.hidden),
+        share * (_forward_bytes(size, cast, part) + core * part.heads),
+        share * (_backward_bytes(size, cast, part) + core * part.core),
+        forward_kernels + np.where(cast.is_delayed | (share == 0), 0.0, part.norms),
+        kernels * np.where(cast.is_delayed, 4.0, 5.0),
+        share * cast.whole * (part.behind + part.routed * size.hidden),
     )
 
 
-def output_cast_bytes(tokens: Any, hidden: Any, logits: Any, values: Values) -> Any:
+def output_cast_bytes(tokens: Real, hidden: Real, logits: Real, problem: Problem) -> Real:
     """Return the memory traffic of the casts of an output layer in 8 or 4 bits, for a microbatch.
 
     Its input and the gradients of the logits are cast. The weight is cast once a step, which is
     little and left out. The traffic is 0 where the output layer stays in 16 bits.
     """
-    is_low = np.asarray(values["quantizes_output_layer"], dtype=bool) & (values["low_format"] > 0)
+    is_low = problem.formats.quantizes_output_layer & (problem.formats.low_format > 0)
     if not np.any(is_low):
         return 0.0
-    both = by_recipe(IS_BLOCKWISE, values) | np.asarray(values["transposes_operands"], dtype=bool)
-    copies = by_recipe(COPY_BYTES, values) * np.where(both, 2.0, 1.0)
-    element = by_recipe(AMAX_BYTES, values) + 2.0 + copies
+    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe) | problem.system.transposes_operands
+    copies = by_recipe(COPY_BYTES, problem.formats.recipe) * np.where(both, 2.0, 1.0)
+    element = by_recipe(AMAX_BYTES, problem.formats.recipe) + 2.0 + copies
     return np.where(is_low, element * (tokens * hidden + logits), 0.0)
 
 
@@ -214,27 +165,30 @@ class _Cast(NamedTuple):
         Cast of a norm's result, in addition to the norm's traffic in 16 bits.
     """
 
-    is_delayed: Any
-    rows: Any
-    whole: Any
-    shard: Any
-    later: Any
-    norm: Any
+    is_delayed: Real
+    rows: Real
+    whole: Real
+    shard: Real
+    later: Real
+    norm: Real
 
 
-def _one_cast(size: Any, values: Values) -> _Cast:
+def _cast_of(size: Size, problem: Problem) -> _Cast:
     """Return the traffic of casting one element by the recipe of `values`."""
-    is_delayed = np.equal(values["recipe"], RECIPES.index("delayed"))
-    copy, amax = by_recipe(COPY_BYTES, values), by_recipe(AMAX_BYTES, values)
-    both = by_recipe(IS_BLOCKWISE, values)
-    turns = ~both & np.asarray(values["transposes_operands"], dtype=bool)
+    is_delayed = np.equal(problem.formats.recipe, RECIPES.index("delayed"))
+    copy, amax = (
+        by_recipe(COPY_BYTES, problem.formats.recipe),
+        by_recipe(AMAX_BYTES, problem.formats.recipe),
+    )
+    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe)
+    turns = ~both & problem.system.transposes_operands
     gathers = size.rows < size.tokens
     rows = amax + 2.0 + copy
     whole = rows + np.where(both | turns, copy, 0.0)
     # if rows are gathered afterwards, the transposed copy is made later
     shard = np.where(turns & gathers, rows, whole)
     later = np.where(turns & gathers, 2.0 * copy, 0.0)
-    norm = shard - np.where(by_recipe(NORM_FINDS_AMAX, values), amax, 0.0)
+    norm = shard - np.where(flag_of_recipe(NORM_FINDS_AMAX, problem.formats.recipe), amax, 0.0)
     # 8 bits in place of 16; a separate kernel makes the transposed copy
     written = copy - 2.0 + np.where(turns & ~gathers, 2.0 * copy, 0.0)
     return _Cast(is_delayed, rows, whole, shard, later, np.where(is_delayed, written, norm))
@@ -259,27 +213,27 @@ class _Elements(NamedTuple):
         Norms before a product in few bits, and products whose input they are.
     """
 
-    between: Any
-    gathered: Any
-    routed: Any
-    inside: Any
-    behind: Any
-    core: Any
-    heads: Any
-    latents: Any
-    is_latent: Any
-    shared: Any
-    norms: Any
-    halves: Any
+    between: Real
+    gathered: Real
+    routed: Real
+    inside: Real
+    behind: Real
+    core: Real
+    heads: Real
+    latents: Real
+    is_latent: Real
+    shared: Real
+    norms: Real
+    halves: Real
 
 
-def _elements(size: Any, values: Values) -> _Elements:
+def _elements(size: Size, problem: Problem) -> _Elements:
     """Return the elements of an average layer."""
-    sparse = values["sparse_share"]
+    sparse = problem.shape.sparse_share
     routed = sparse * size.experts * size.expert_tokens
     shared = sparse * np.where(size.shared_ffn > 0, 1.0, 0.0)
     inside = (1 - sparse) * size.tokens * size.ffn + sparse * size.tokens * size.shared_ffn
-    behind = np.where(are_fused(values), 0.0, routed * size.expert_ffn)
+    behind = np.where(are_fused(problem), 0.0, routed * size.expert_ffn)
     is_latent = np.where(size.key_latent > 0, 1.0, 0.0)
     return _Elements(
         between=size.rows * size.hidden,
@@ -297,23 +251,25 @@ def _elements(size: Any, values: Values) -> _Elements:
     )
 
 
-def _forward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
+def _forward_bytes(size: Size, cast: _Cast, part: _Elements) -> Real:
     """Return the bytes to cast inputs; the two products that make latents cast one copy each."""
-    norms = one.norm * part.norms * part.between
-    forward = norms + one.shard * (part.shared + 2.0 * part.is_latent) * part.between
-    core = np.where(one.is_delayed, one.whole, one.rows) * part.core
-    forward = forward + one.norm * part.latents + core
-    return forward + one.whole * (part.inside + part.routed * size.hidden)
+    norms = cast.norm * part.norms * part.between
+    forward = norms + cast.shard * (part.shared + 2.0 * part.is_latent) * part.between
+    core = np.where(cast.is_delayed, cast.whole, cast.rows) * part.core
+    forward = forward + cast.norm * part.latents + core
+    return forward + cast.whole * (part.inside + part.routed * size.hidden)
 
 
-def _backward_bytes(size: Any, one: _Cast, part: _Elements) -> Any:
+def _backward_bytes(size: Size, cast: _Cast, part: _Elements) -> Real:
     """Return the bytes to cast gradients, and inputs that are gathered once more."""
-    backward = one.shard * part.halves * part.between + one.later * 2 * part.halves * part.gathered
-    backward = backward + np.where(one.is_delayed, 0.0, one.rows) * part.core
+    backward = (
+        cast.shard * part.halves * part.between + cast.later * 2 * part.halves * part.gathered
+    )
+    backward = backward + np.where(cast.is_delayed, 0.0, cast.rows) * part.core
     latents = part.latents + size.rows * part.is_latent * size.rotary
-    backward = backward + one.whole * latents
+    backward = backward + cast.whole * latents
     heads = part.heads + size.gates * part.inside + part.routed * size.hidden
-    return backward + one.whole * heads
+    return backward + cast.whole * heads
 
 
 GATHERED_BYTES = (2.0, 1.0, 1.0, 1.0, 2.0, 0.5)
@@ -334,27 +290,27 @@ scales of the past the product behind keeps a further copy (NVIDIA/Megatron-LM @
 megatron/core/transformer/attention.py `set_save_original_input`)."""
 
 
-def input_bytes(values: Values) -> Any:
+def input_bytes(problem: Problem) -> Real:
     """Return the bytes kept of an element of a product's input, of an average layer."""
-    return _of_layers(by_recipe(KEPT_BYTES, values), 2.0, values)
+    return _of_layers(by_recipe(KEPT_BYTES, problem.formats.recipe), 2.0, problem)
 
 
-def core_bytes(values: Values) -> Any:
+def core_bytes(problem: Problem) -> Real:
     """Return the bytes kept of an element of the result of attention, of an average layer."""
-    return _of_layers(by_recipe(CORE_BYTES, values), 2.0, values)
+    return _of_layers(by_recipe(CORE_BYTES, problem.formats.recipe), 2.0, problem)
 
 
-def wire_bytes(values: Values) -> Any:
+def wire_bytes(problem: Problem) -> Real:
     """Return the bytes of an element that a tensor-parallel group gathers, of an average layer.
 
     Inputs and gradients are cast before they are gathered; sums are scattered in 16 bits
     (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training, Quantized
     all-gather).
     """
-    return _of_layers(by_recipe(KEPT_BYTES, values), 2.0, values)
+    return _of_layers(by_recipe(KEPT_BYTES, problem.formats.recipe), 2.0, problem)
 
 
-def weight_copies(values: Values, *, is_sharded: bool) -> Any:
+def weight_copies(problem: Problem, *, is_sharded: bool) -> Real:
     """Return the bytes of the copies of a product's weight in 8 or 4 bits, for one parameter.
 
     Parameters
@@ -362,13 +318,13 @@ def weight_copies(values: Values, *, is_sharded: bool) -> Any:
     is_sharded
         Whether weights are gathered for each layer: transposed copies are not kept then.
     """
-    both = by_recipe(IS_BLOCKWISE, values)
+    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe)
     if not is_sharded:
-        both = both | np.asarray(values["transposes_operands"], dtype=bool)
-    return by_recipe(WEIGHT_COPY_BYTES, values) * np.where(both, 2.0, 1.0)
+        both = both | problem.system.transposes_operands
+    return by_recipe(WEIGHT_COPY_BYTES, problem.formats.recipe) * np.where(both, 2.0, 1.0)
 
 
-def stored_weight_bytes(values: Values, base: Any, *, is_sharded: bool) -> Any:
+def stored_weight_bytes(problem: Problem, base: Real, *, is_sharded: bool) -> Real:
     """Return the bytes kept of a weight of a product, of an average layer.
 
     With `keeps_quantized_weights` the copies in 8 or 4 bits are the parameter. Else a parameter in
@@ -379,43 +335,47 @@ def stored_weight_bytes(values: Values, base: Any, *, is_sharded: bool) -> Any:
     base
         Bytes of the weight in 16 bits.
     """
-    if not np.any(values["low_format"]):
+    if not np.any(problem.formats.low_format):
         return base
-    copies = weight_copies(values, is_sharded=is_sharded)
-    keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
-    found = np.where(keeps, copies, np.where(np.greater(base, 0), base + copies, base))
-    return _of_layers(found, base, values)
+    copies = weight_copies(problem, is_sharded=is_sharded)
+    keeps = problem.formats.keeps_quantized_weights
+    stored = np.where(keeps, copies, np.where(np.greater(base, 0), base + copies, base))
+    return _of_layers(stored, base, problem)
 
 
-def gathered_weight_bytes(values: Values) -> Any:
+def gathered_weight_bytes(problem: Problem) -> Real:
     """Return the bytes gathered over replicas of a weight of a product, of an average layer."""
-    base = values["gathered_weight_bytes"]
-    if not np.any(values["low_format"]):
+    base = problem.sharding.gathered_weight_bytes
+    if not np.any(problem.formats.low_format):
         return base
-    keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
-    return _of_layers(np.where(keeps, by_recipe(GATHERED_BYTES, values), base), base, values)
+    keeps = problem.formats.keeps_quantized_weights
+    return _of_layers(
+        np.where(keeps, by_recipe(GATHERED_BYTES, problem.formats.recipe), base), base, problem
+    )
 
 
-def weight_cast_bytes(values: Values) -> Any:
+def weight_cast_bytes(problem: Problem) -> Real:
     """Return the bytes of memory traffic of a step to cast a weight of a product, on average.
 
     Copies are made once a step for all microbatches. If the optimizer writes weights in 8 or 4
     bits, only the copy by columns is made of the gathered weight; MXFP8 makes both from 16 bits.
     """
-    copy = by_recipe(WEIGHT_COPY_BYTES, values)
-    both = by_recipe(IS_BLOCKWISE, values) | np.asarray(values["transposes_operands"], dtype=bool)
+    copy = by_recipe(WEIGHT_COPY_BYTES, problem.formats.recipe)
+    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe) | problem.system.transposes_operands
     made = 2.0 + copy * np.where(both, 2.0, 1.0)
     from_gathered = np.where(
-        np.equal(values["recipe"], RECIPES.index("mxfp8")), made, np.where(both, 2.0 * copy, 0.0)
+        np.equal(problem.formats.recipe, RECIPES.index("mxfp8")),
+        made,
+        np.where(both, 2.0 * copy, 0.0),
     )
-    keeps = np.asarray(values["keeps_quantized_weights"], dtype=bool)
-    found = np.where(keeps, from_gathered, by_recipe(AMAX_BYTES, values) + made)
-    return _of_layers(found, 0.0, values)
+    keeps = problem.formats.keeps_quantized_weights
+    moved = np.where(keeps, from_gathered, by_recipe(AMAX_BYTES, problem.formats.recipe) + made)
+    return _of_layers(moved, 0.0, problem)
 
 
-def _of_layers(low: Any, high: Any, values: Values) -> Any:
+def _of_layers(low: Real, high: Real, problem: Problem) -> Real:
     """Return a figure of the average layer, from those of a layer in 8 or 4 bits and in 16."""
-    if not np.any(values["low_format"]):
+    if not np.any(problem.formats.low_format):
         return high
-    share = np.where(values["low_format"] > 0, low_share(values), 0.0)
+    share = np.where(problem.formats.low_format > 0, low_share(problem), 0.0)
     return share * low + (1.0 - share) * high

@@ -12,15 +12,19 @@ experts, recomputation adds a forward pass. A captured CUDA graph is one launch.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
+from estimators.structure import equals
 from estimators.training_step.formats import by_recipe
-from estimators.training_step.latent import LAUNCHES as LATENT_LAUNCHES
-from estimators.training_step.small_parts import OPERATION
-from estimators.training_step.small_parts import launches as small_launches
+from estimators.training_step.streams import are_separate, turns_slowly
+
+if TYPE_CHECKING:
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Host, Layout, Problem
+    from estimators.training_step.sizes import Size
+    from estimators.values import Flag, Real
 
 SPLIT_COLLECTIVES = (4.0, 6.0)
 """Collectives of a layer, forward and backward, under sequence parallelism: attention and
@@ -48,19 +52,19 @@ TOKEN_LAUNCHES = (16.0, 16.0)
 can hold them. Router, counts and splits are captured with attention (scopes `attn`, `moe_router`
 and `moe_preprocess`; NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe/README.md)."""
 
-EXPERT_PRODUCTS = (2.0, 4.0)
-"""Products of an expert, forward and backward."""
+EXPERT_MATMULS = (2.0, 4.0)
+"""Matmuls of an expert, forward and backward."""
 
 EXPERT_CASTS = (0.0, 0.0, 8.0, 2.0, 2.0, 6.0)
 """Kernels of a pass that cast an expert's part of the inputs of two products, or of their
-gradients, by `formats.RECIPES`. With the scale of a tensor each part takes four: clear the largest
+gradients, by `recipes.RECIPES`. With the scale of a tensor each part takes four: clear the largest
 value, find it, scale, cast. With delayed scales one kernel casts the parts of all experts. With
 scales of blocks each part takes one (NVIDIA/TransformerEngine v2.9
 transformer_engine/pytorch/csrc/extensions/cast.cpp `multi_tensor_quantize_impl`, quantizer.cpp
 `quantize_impl`, common/recipe/current_scaling.cu). NVFP4 is counted in that older code, +-4."""
 
 EXPERT_TENSORS = (0.0, 2.0, 2.0, 2.0, 2.0, 2.0)
-"""Quantized tensors of an expert that the host makes in a pass, by `formats.RECIPES`. Each is a
+"""Quantized tensors of an expert that the host makes in a pass, by `recipes.RECIPES`. Each is a
 Python object with three allocations, or with four views of one allocation for all experts (cast.cpp
 `split_quantize`, `bulk_allocate_mxfp8_tensors`, quantizer.cpp
 `Float8CurrentScalingQuantizer::create_tensor`). Each costs the host an `OPERATION`."""
@@ -70,6 +74,33 @@ EXPERT_LAUNCH = 1 / 9
 the kernels of all experts (TransformerEngine's grouped product over cuBLAS): 5e-6 s each (A. Gray,
 Getting Started with CUDA Graphs, 2019), a ninth of 45e-6."""
 
+LATENT_LAUNCHES = (6.0, 10.0)
+"""Kernels that latents add to a layer, forward and backward: three matmuls (six backward), two
+norms, a rotary embedding of keys that also writes the values; backward a sum of the stream's
+gradients. Counted in NVIDIA/Megatron-LM @d98e8a64
+megatron/core/transformer/multi_latent_attention.py, +-30 %."""
+
+OPERATION = 1 / 6
+"""Host's cost of a plain operation of PyTorch over that of a layer's other launches.
+
+The others go through modules and autograd functions in Python. It is 7.5e-6 s, +-2.5e-6, of 45e-6
+(table `step_constant`, `host_seconds_per_launch` of fsdp and of megatron_core)."""
+
+BIAS_LAUNCHES = (2.0, 4.0)
+"""Operations of the bias for each expert, forward and backward."""
+
+CLAMP_LAUNCHES = (4.0, 9.0)
+"""Launches of the clamps: forward two clamps, a join, and a copy of the gate's offset to the GPU;
+backward three for the gate and five for the other half, a zero each included, and a join."""
+
+QK_NORM_LAUNCHES = (2.0, 4.0)
+"""Kernels of the norms of queries and of keys: two forward; backward a gradient of the input and
+one of the weights for each."""
+
+YARN_LAUNCHES = (22.0, 12.0)
+"""Launches of YaRN beyond one fused kernel for queries and one for keys. Each of the two takes 12
+forward, 6 of them for sine and cosine, their products and casts, and 7 backward."""
+
 CORE_LAUNCHES = 1.0
 """Kernels of the core of fused attention forward, which selective recomputation repeats."""
 
@@ -78,7 +109,7 @@ QUEUE = 1024.0
 (forums.developer.nvidia.com/t/68937, stackoverflow.com/q/53970187). CUDA documents no number."""
 
 
-class Host(NamedTuple):
+class Launches(NamedTuple):
     """Seconds to launch a layer: forward, backward with recomputation, and both.
 
     Attributes
@@ -89,43 +120,45 @@ class Host(NamedTuple):
         Seconds of the forward pass that follow the host's wait for the experts' numbers of tokens.
     """
 
-    forward: Any
-    backward: Any
-    launches: Any
-    forward_launches: Any
-    experts: Any = 0.0
+    forward: Real
+    backward: Real
+    launches: Real
+    forward_launches: Real
+    experts: Real = 0.0
 
     @property
-    def seconds(self) -> Any:
+    def seconds(self) -> Real:
         """Seconds of both passes."""
         return self.forward + self.backward
 
 
-def host_of(size: Any, values: Values, layout: Values) -> Host:
-    """Return the seconds to launch an average layer; `size` as in `layer.size_of`.
+def host_of(size: Size, problem: Problem, layout: Layout) -> Launches:
+    """Return the seconds to launch an average layer.
 
     `host_seconds_per_layer` is the least of either pass.
     """
-    (forward, experts), (backward, _) = (_launches(way, size, values, layout) for way in (0, 1))
-    recompute = values["activation_recompute"]
-    again = np.where(np.equal(recompute, "full"), forward, 0.0)
-    # by operation nearly all kernels are repeated, not attention and half of the products
-    selective = np.where(values["recomputes_operations"], forward, CORE_LAUNCHES)
-    again = np.where(np.equal(recompute, "selective"), selective, again)
+    (forward, experts), (backward, _) = (
+        _launches(in_pass, size, problem, layout) for in_pass in (0, 1)
+    )
+    recompute, host = problem.choices.activation_recompute, problem.host
+    again = np.where(equals(recompute, "full"), forward, 0.0)
+    # by operation nearly all kernels are repeated, not attention and half of the matmuls
+    selective = np.where(problem.program.recomputes_operations, forward, CORE_LAUNCHES)
+    again = np.where(equals(recompute, "selective"), selective, again)
     # a graph of the backward pass holds the recomputed kernels
-    again = np.where(_captures_layer(values), 0.0, again)
-    once, least = values["host_seconds_per_launch"], values["host_seconds_per_layer"]
+    again = np.where(_captures_layer(host, problem.shape), 0.0, again)
+    launch, least = host.host_seconds_per_launch, host.host_seconds_per_layer
     backward = backward + again
-    return Host(
-        np.maximum(once * forward, least),
-        np.maximum(once * backward, least),
+    return Launches(
+        np.maximum(launch * forward, least),
+        np.maximum(launch * backward, least),
         forward + backward,
         forward,
-        once * experts,
+        launch * experts,
     )
 
 
-def forward_wait(host: Host, work: Any, expert_work: Any, values: Values) -> Any:
+def forward_wait(launches: Launches, work: Real, expert_work: Real, problem: Problem) -> Real:
     """Return the seconds that the GPU waits for the host in a forward pass.
 
     In a mixture the host asks the GPU for the number of tokens of each expert, and waits for the
@@ -140,74 +173,69 @@ def forward_wait(host: Host, work: Any, expert_work: Any, values: Values) -> Any
     work, expert_work
         Seconds of the GPU for the pass, and for tokens on their way to experts, in them and back.
     """
-    whole = np.maximum(host.forward - work, 0.0)
-    if not np.any(values["sparse_share"]):
+    whole: Real = np.maximum(launches.forward - work, 0.0)
+    if not np.any(problem.shape.sparse_share):
         return whole
-    before = np.maximum(host.forward - host.experts - (work - expert_work), 0.0)
-    apart = before + np.maximum(host.experts - expert_work, 0.0)
-    return np.where(values["overlaps_expert_comm"], whole, apart)
+    before = np.maximum(launches.forward - launches.experts - (work - expert_work), 0.0)
+    apart = before + np.maximum(launches.experts - expert_work, 0.0)
+    return np.where(problem.overlap.overlaps_expert_comm, whole, apart)
 
 
-def _launches(way: int, size: Any, values: Values, layout: Values) -> tuple[Any, Any]:
+def _launches(in_pass: int, size: Size, problem: Problem, layout: Layout) -> tuple[Real, Real]:
     """Return the launches of a pass, and the part of them in its experts.
 
-    `way` is 0 forward, 1 backward. A graph of whole steps leaves none.
+    `in_pass` is 0 forward, 1 backward. A graph of whole steps leaves none.
     """
-    sparse = values["sparse_share"]
-    splits = layout["uses_sequence_parallel"]
-    collectives = np.where(splits, SPLIT_COLLECTIVES[way], WHOLE_COLLECTIVES[way])
-    dense = values[("forward_launches", "backward_launches")[way]]
-    dense = dense + np.where(layout["tensor_parallel"] > 1, collectives, 0.0)
-    dense = dense + np.where(size.key_latent > 0, LATENT_LAUNCHES[way], 0.0)
-    products = 4.0 - 2.0 * sparse + np.where(size.key_latent > 0, 3.0, 0.0)
-    dense = dense + np.where(values["low_format"] > 0, CASTS[way] / 4 * products, 0.0)
-    outside, inside = small_launches(way, size, values)
+    host, recipe, sparse = problem.host, problem.formats.recipe, problem.shape.sparse_share
+    splits = layout.uses_sequence_parallel
+    collectives = np.where(splits, SPLIT_COLLECTIVES[in_pass], WHOLE_COLLECTIVES[in_pass])
+    dense = (host.forward_launches, host.backward_launches)[in_pass]
+    dense = dense + np.where(layout.tensor_parallel > 1, collectives, 0.0)
+    dense = dense + np.where(size.key_latent > 0, LATENT_LAUNCHES[in_pass], 0.0)
+    matmuls = 4.0 - 2.0 * sparse + np.where(size.key_latent > 0, 3.0, 0.0)
+    is_low = problem.formats.low_format > 0
+    dense = dense + np.where(is_low, CASTS[in_pass] / 4 * matmuls, 0.0)
+    outside, inside = _rare_launches(in_pass, size, problem)
     dense = dense + outside
     # experts that work on a number of tokens that varies cannot be captured
-    own = EXPERT_LAUNCH * (EXPERT_PRODUCTS[way] + by_recipe(EXPERT_CASTS, values))
-    own = own + OPERATION * by_recipe(EXPERT_TENSORS, values)
-    routing = sparse * (ROUTING[way] - TOKEN_LAUNCHES[way])
-    tokens = sparse * (TOKEN_LAUNCHES[way] + own * size.experts) + inside
-    routing = np.where(values["uses_cuda_graphs"], sparse, routing)
-    before = np.where(_captures_layer(values), 1.0, dense + routing)
-    left = np.where(values["captures_whole_steps"], 0.0, 1.0)
+    of_expert = EXPERT_LAUNCH * (EXPERT_MATMULS[in_pass] + by_recipe(EXPERT_CASTS, recipe))
+    of_expert = of_expert + OPERATION * by_recipe(EXPERT_TENSORS, recipe)
+    routing = sparse * (ROUTING[in_pass] - TOKEN_LAUNCHES[in_pass])
+    tokens = sparse * (TOKEN_LAUNCHES[in_pass] + of_expert * size.experts) + inside
+    routing = np.where(host.uses_cuda_graphs, sparse, routing)
+    before = np.where(_captures_layer(host, problem.shape), 1.0, dense + routing)
+    left = np.where(host.captures_whole_steps, 0.0, 1.0)
     return left * (before + tokens), left * tokens
 
 
-def _captures_layer(values: Values) -> Any:
+def _rare_launches(in_pass: int, size: Size, problem: Problem) -> tuple[Real, Real]:
+    """Return the launches of the parts that few models have outside the experts, and in them.
+
+    `in_pass` is 0 forward, 1 backward.
+    """
+    shape = problem.shape
+    outside: Real = np.where(shape.uses_qk_norm, QK_NORM_LAUNCHES[in_pass], 0.0)
+    turns = turns_slowly(problem)
+    if np.any(turns):
+        slow = turns & np.equal(size.key_latent, 0)
+        outside = outside + np.where(slow, OPERATION * YARN_LAUNCHES[in_pass], 0.0)
+    separate = are_separate(problem)
+    if not np.any(shape.sparse_share) or not np.any(separate):
+        return outside, 0.0
+    biases = np.where(separate & shape.uses_linear_bias, BIAS_LAUNCHES[in_pass], 0.0)
+    clamps = np.where(separate & shape.uses_gate_clamp, CLAMP_LAUNCHES[in_pass], 0.0)
+    return outside, OPERATION * shape.sparse_share * (size.experts * biases + clamps)
+
+
+def _captures_layer(host: Host, shape: Shape) -> Flag:
     """Return where a graph holds a dense layer, or attention and router of a mixture's layer.
 
     Some recipes capture only the router, with counts and splits.
     """
-    holds = np.asarray(values["captures_attention"], dtype=bool) | (values["sparse_share"] == 0)
-    return np.asarray(values["uses_cuda_graphs"], dtype=bool) & holds
+    holds = host.captures_attention | np.equal(shape.sparse_share, 0)
+    return host.uses_cuda_graphs & holds
 
 
-def saved_seconds(layer: Any, work: Any, layers: Any, values: Values) -> Any:
-    """Return the seconds of waiting that a single stage saves in a microbatch.
-
-    A stage of a pipeline synchronizes between passes and saves nothing. A single stage does not
-    synchronize: during passes that keep the GPU busy for longer, and during the output layer, the
-    host runs ahead, as far as the queue is long. At best the longer of all launches and all work
-    remains. A mixture saves nothing, because the host waits for the GPU in each layer.
-
-    Parameters
-    ----------
-    layer
-        One layer and microbatch, a `spent.Spent`.
-    work
-        Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
-    layers
-        Layers of the stage.
-    """
-    vocabulary = values["vocabulary_launches"] * values["host_seconds_per_launch"]
-    together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)
-    # the launches of a pass are about half of those of both
-    room = 2 * QUEUE
-    saved = (layers * layer.waits - together) * (room / np.maximum(layers * layer.launches, room))
-    return np.where(values["sparse_share"] > 0, 0.0, saved)
-
-
-def optimizer_launch_seconds(layers: Any, values: Values) -> Any:
+def optimizer_launch_seconds(layers: Real, problem: Problem) -> Real:
     """Return the seconds to launch the optimizer of a number of layers."""
-    return layers * values["optimizer_launches"] * values["host_seconds_per_launch"]
+    return layers * problem.host.optimizer_launches * problem.host.host_seconds_per_launch

@@ -6,11 +6,13 @@ A layer's time and memory are computed once for each kind. Within a kind `sparse
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from estimators.training_step.problem import Problem
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Problem
+    from estimators.values import Real
 
 
 class Kind(NamedTuple):
@@ -22,21 +24,21 @@ class Kind(NamedTuple):
         `dense` or `mixture`.
     share
         Share of a model's layers that are of this kind.
-    values
-        Values of a problem in which all layers are of this kind.
+    problem
+        The problem of a model all of whose layers are of this kind.
     """
 
     name: str
-    share: Any
-    values: Problem
+    share: Real
+    problem: Problem
 
 
-def kinds_of(values: Problem) -> list[Kind]:
+def kinds_of(problem: Problem) -> list[Kind]:
     """Return the kinds of layers that occur; in a batch, those that any row has."""
-    mixed = values["sparse_share"]
+    mixed = problem.shape.sparse_share
     shares = {"dense": 1.0 - mixed, "mixture": mixed}
     return [
-        Kind(name, share, values.with_sparse_share(float(name == "mixture")))
+        Kind(name, share, problem.with_sparse_share(float(name == "mixture")))
         for name, share in shares.items()
         if np.any(share)
     ]
@@ -54,10 +56,17 @@ def average(kinds: Sequence[Kind], figures: Sequence[Any]) -> Any:
     if len(kinds) == 1:
         return first
     if isinstance(first, dict):
-        return {name: average(kinds, [each[name] for each in figures]) for name in first}
+        return {name: average(kinds, [figure[name] for figure in figures]) for name in first}
     if isinstance(first, tuple):
         return type(first)(*(average(kinds, parts) for parts in zip(*figures, strict=True)))
     return sum(
         np.where(kind.share > 0, kind.share * figure, 0.0)
         for kind, figure in zip(kinds, figures, strict=True)
     )
+
+
+def of_last(kinds: Sequence[Kind], figures: Sequence[Real]) -> Real:
+    """Return the figure of the model's last kind of layer: the mixture, if it has one."""
+    if len(kinds) == 1:
+        return figures[0]
+    return np.where(np.greater(kinds[-1].share, 0), figures[-1], figures[0])

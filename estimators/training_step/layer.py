@@ -7,20 +7,21 @@ search computes them once for all pipelines and replicas that split a layer alik
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
-from estimators.factored import distinct, take
-from estimators.training_step import dispatch, elementwise, modules, power
+from estimators.structure import equals
+from estimators.training_step import power, recompute, streams
 from estimators.training_step.attention import Core, attention_core
-from estimators.training_step.host import Host, forward_wait, host_of
-from estimators.training_step.latent import head_products, latent_products
-from estimators.training_step.products import PASSES, Product, seconds_of
-from estimators.training_step.transfers import Transfers, pieces_of, shards_of, transfers_of, waits
+from estimators.training_step.host import Launches, forward_wait, host_of
+from estimators.training_step.matmuls import matmul_seconds
+from estimators.training_step.sizes import Size, size_of
+from estimators.training_step.streams import Streams
+from estimators.training_step.transfers import Parts, Transfers, transfers_of, waits
 
 if TYPE_CHECKING:
+    from estimators.training_step.problem import Layout, Problem
     from estimators.values import Real
 
 LAYER_KEYS = (
@@ -30,99 +31,16 @@ LAYER_KEYS = (
 """Layout columns that a layer's time depends on."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """One GPU's part of a layer: tokens and widths.
-
-    Attributes
-    ----------
-    tokens
-        Tokens of a microbatch on one rank of the context-parallel group.
-    rows
-        Tokens of the tensors between products: divided by the tensor-parallel degree under
-        sequence parallelism.
-    hidden
-        Width of the residual stream, not split.
-    heads, query, key, value, result
-        Heads on one GPU; widths of all their queries, keys and values, and of the result of
-        attention. If there are fewer key-value heads than tensor-parallel ranks, ranks have copies
-        of the same head.
-    query_latent, key_latent, rotary
-        Widths of the latents of queries, of keys and values, and of the rotary part that all heads
-        of the keys share: 0 without latents.
-    ffn
-        Width of a dense feed-forward layer on one GPU.
-    experts, expert_tokens, expert_ffn
-        Routed experts on one GPU, tokens of each, and the width of one.
-    shared_ffn
-        Width of the experts that every token passes.
-    """
-
-    tokens: Real
-    rows: Real
-    hidden: Real
-    heads: Real
-    query: Real
-    key: Real
-    value: Real
-    result: Real
-    query_latent: Real
-    key_latent: Real
-    rotary: Real
-    ffn: Real
-    experts: Real
-    expert_tokens: Real
-    expert_ffn: Real
-    shared_ffn: Real
-    gates: Real
-    """2 where a gated layer has two products of its width, 1 otherwise."""
-
-
-def size_of(values: Values, layout: Values) -> Size:
-    """Return one GPU's part of a layer."""
-    tensor = np.asarray(layout["tensor_parallel"], dtype=np.float64)
-    tokens = layout["microbatch_size"] * values["seq_len"] / layout["context_parallel"]
-    rows = np.where(layout["uses_sequence_parallel"], tokens / tensor, tokens)
-    experts = values["num_experts"] / layout["expert_parallel"]
-    heads = values["num_heads"] / tensor
-    key_heads = np.where(
-        np.greater(values["kv_lora_rank"], 0),
-        heads,
-        np.maximum(values["num_kv_heads"] / tensor, 1.0),
-    )
-    key_size = values["qk_head_size"] + values["qk_rotary_size"]
-    # ranks that split the width of an expert gather each other's tokens
-    expert_tensor = layout["expert_tensor_parallel"]
-    own_tokens = tokens / tensor * expert_tensor * dispatch.load_ratio(values, layout)
-    return Size(
-        tokens=tokens,
-        rows=rows,
-        hidden=np.asarray(values["hidden_size"], dtype=np.float64),
-        heads=heads,
-        query=heads * key_size,
-        key=key_heads * key_size,
-        value=key_heads * values["v_head_size"],
-        result=heads * values["v_head_size"],
-        query_latent=np.asarray(values["q_lora_rank"], dtype=np.float64),
-        key_latent=np.asarray(values["kv_lora_rank"], dtype=np.float64),
-        rotary=np.asarray(values["qk_rotary_size"], dtype=np.float64),
-        ffn=values["ffn_hidden_size"] / tensor,
-        experts=experts,
-        expert_tokens=own_tokens * values["experts_per_token"] / experts,
-        expert_ffn=values["expert_ffn_hidden_size"] / expert_tensor,
-        shared_ffn=values["shared_ffn_hidden_size"] / tensor,
-        gates=np.where(values["uses_glu"], 2.0, 1.0),
-    )
-
-
-Way = dict[str, Any]
-"""Seconds of one pass by part: gemm, attention, elementwise, tensor_comm, context_comm,
-expert_comm, `hidden` (arithmetic lost to hidden transfers), and `host` (waits for launches)."""
+_WAITS = ("tensor_comm", "context_comm", "expert_comm")
+"""Parts of a pass that are exposed transfers."""
 
 
 @dataclass(frozen=True)
 class Layer:
     """Seconds of a layer by part and pass; recomputation is a part of the backward pass.
+
+    The parts are gemm, attention, elementwise, tensor_comm, context_comm, expert_comm, `hidden`
+    (arithmetic lost to hidden transfers), and `host` (waits for launches).
 
     Attributes
     ----------
@@ -130,28 +48,28 @@ class Layer:
         Seconds to launch the layer. Part `host` of a pass is the time that the GPU waits in it, if
         passes do not make up for each other.
     clock
-        Clock of the products and of attention, relative to the full one.
+        Clock of the matmuls and of attention, relative to the full one.
     joules
         Energy of one GPU above idle, in joules.
     weight_gradients
-        Seconds of the products that make the gradients of weights: a part of `backward`.
+        Seconds of the matmuls that make the gradients of weights: a part of `backward`.
     """
 
-    forward: Way
-    backward: Way
-    recompute: Way
-    host: Host
-    clock: Any = 1.0
-    joules: Any = 0.0
-    weight_gradients: Any = 0.0
+    forward: Parts
+    backward: Parts
+    recompute: Parts
+    host: Launches
+    clock: Real = 1.0
+    joules: Real = 0.0
+    weight_gradients: Real = 0.0
 
     @property
-    def seconds(self) -> Any:
+    def seconds(self) -> Real:
         """Seconds of both passes."""
         return self.forward_seconds + sum(self.backward.values()) + sum(self.recompute.values())
 
     @property
-    def forward_seconds(self) -> Any:
+    def forward_seconds(self) -> Real:
         """Seconds of the forward pass."""
         return sum(self.forward.values())
 
@@ -161,10 +79,8 @@ class Work(NamedTuple):
 
     Attributes
     ----------
-    size
-        One GPU's part of the layer.
-    products
-        Seconds of the products, by pass and by place; see `_products`.
+    matmuls
+        Seconds of the matmuls by name; see `matmuls.matmul_seconds`.
     core
         Seconds of the core of attention.
     streams
@@ -178,242 +94,125 @@ class Work(NamedTuple):
     """
 
     size: Size
-    products: dict[str, Any]
+    matmuls: dict[str, Real]
     core: Core
-    streams: elementwise.Ways
+    streams: Streams
     transfers: Transfers
-    parts: dict[str, Any]
+    parts: dict[str, Real]
     flops: power.Flops
 
 
-def work_of(values: Values, layout: Values) -> Work:
+def work_of(problem: Problem, layout: Layout) -> Work:
     """Return the work of an average layer at full clock."""
-    size = size_of(values, layout)
+    size = size_of(problem, layout)
     return Work(
         size,
-        _distinct_products(size, values, layout),
-        attention_core(size, values, layout),
-        elementwise.layer_seconds(size, values, layout),
-        transfers_of(size, values, layout),
-        modules.stream_parts(size, values, layout),
-        power.flops_of(size, values, layout),
+        matmul_seconds(size, problem, layout),
+        attention_core(size, problem, layout),
+        streams.layer_seconds(size, problem, layout),
+        transfers_of(size, problem, layout),
+        recompute.stream_parts(size, problem, layout),
+        power.flops_of(size, problem, layout),
     )
 
 
-def layer_of(work: Work, values: Values, layout: Values) -> Layer:
+def layer_of(work: Work, problem: Problem, layout: Layout) -> Layer:
     """Return the seconds of an average layer; `sparse_share` is the share of mixture layers.
 
-    Products and attention slow down to the clock that the power limit admits; transfers hide
-    behind the slowed arithmetic.
+    Matmuls and attention slow down to the clock that the power limit admits; transfers hide behind
+    the slowed arithmetic.
 
     Parameters
     ----------
     work
-        Result of `work_of`. The recomputation of `values` may differ from that of its values.
+        Result of `work_of`. The recomputation of `problem` may differ from that of its problem.
     """
-    host = host_of(work.size, values, layout)
-    layer = _at_clock(1.0, work, host, values)
-    load = power.load_of(layer, work.flops, values)
-    clocks = power.clocks_of(load, values)
+    launches = host_of(work.size, problem, layout)
+    layer = _at_clock(1.0, work, launches, problem)
+    load = load_of(layer, work.flops, problem)
+    clocks = power.clocks_of(load, problem.power, problem.run.num_gpus)
     if np.any(clocks.slowest < 1.0):
-        layer = _at_clock(clocks.slowest, work, host, values)
-    joules = power.joules_of(load, clocks.middle, values)
+        layer = _at_clock(clocks.slowest, work, launches, problem)
+    joules = power.joules_of(load, clocks.middle, problem.power)
     return replace(layer, clock=clocks.slowest, joules=joules)
 
 
-def _at_clock(clock: Any, work: Work, host: Host, values: Values) -> Layer:
-    """Return the layer with its products and its attention at a clock."""
-    products = {name: seconds / clock for name, seconds in work.products.items()}
-    core, streams = Core(*(seconds / clock for seconds in work.core)), work.streams
-    comm = waits(work.transfers, values, products, core)
+def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> Layer:
+    """Return the layer with its matmuls and its attention at a clock."""
+    matmuls = {name: seconds / clock for name, seconds in work.matmuls.items()}
+    core, stream = Core(*(seconds / clock for seconds in work.core)), work.streams
+    comm = waits(work.transfers, problem, matmuls, core)
     forward = {
-        "gemm": products["forward"],
+        "gemm": matmuls["forward"],
         "attention": core.forward,
-        "elementwise": streams.forward,
+        "elementwise": stream.forward,
         **comm["forward"],
     }
     backward = {
-        "gemm": products["input_gradient"] + products["weight_gradient"],
+        "gemm": matmuls["input_gradient"] + matmuls["weight_gradient"],
         "attention": core.backward,
-        "elementwise": streams.backward,
+        "elementwise": stream.backward,
         **comm["backward"],
     }
-    recompute = _again(values, forward, core.again, products["operations"])
-    if modules.any_again(values):
-        recompute = modules.added(recompute, forward, core.again, products, work.parts, values)
-    spent = sum(backward.values()) + sum(recompute.values())
-    expert_work = products["experts"] + streams.experts + forward["expert_comm"]
-    forward["host"] = forward_wait(host, sum(forward.values()), expert_work, values)
-    backward["host"] = np.maximum(host.backward - spent, 0.0)
-    return Layer(forward, backward, recompute, host, weight_gradients=products["weight_gradient"])
+    again = _again(problem, forward, core.again, matmuls["operations"])
+    if recompute.any_again(problem.program):
+        again = recompute.added(again, forward, core.again, matmuls, work.parts, problem)
+    spent = sum(backward.values()) + sum(again.values())
+    expert_work = matmuls["experts"] + stream.experts + forward["expert_comm"]
+    forward["host"] = forward_wait(launches, sum(forward.values()), expert_work, problem)
+    backward["host"] = np.maximum(launches.backward - spent, 0.0)
+    weight_gradients = matmuls["weight_gradient"]
+    return Layer(forward, backward, again, launches, weight_gradients=weight_gradients)
 
 
-def _again(values: Values, forward: Way, core: Any, operations: Any) -> Way:
+def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Parts:
     """Return the seconds of the work that a backward pass repeats.
 
     Full recomputation repeats the forward pass. Selective recomputation repeats the core of
     attention or, with `recomputes_operations`, the operations whose results torchtitan drops:
-    every second product, norms, rotary embedding and activation. It keeps attention and
+    every second matmul, norms, rotary embedding and activation. It keeps attention and
     reduce-scatters (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
     _get_custom_policy).
 
     Parameters
     ----------
     core, operations
-        Seconds of the core of attention, and of the products whose results are dropped.
+        Seconds of the core of attention, and of the matmuls whose results are dropped.
     """
-    recompute, by_operation = values["activation_recompute"], values["recomputes_operations"]
-    is_full, is_selective = np.equal(recompute, "full"), np.equal(recompute, "selective")
-    again = {name: np.where(is_full, seconds, 0.0) for name, seconds in forward.items()}
-    repeats = is_selective & by_operation
+    choice = problem.choices.activation_recompute
+    is_full, is_selective = equals(choice, "full"), equals(choice, "selective")
+    again: Parts = {name: np.where(is_full, part, 0.0) for name, part in forward.items()}
+    repeats = is_selective & problem.program.recomputes_operations
     again["attention"] = np.where(is_selective & ~repeats, core, again["attention"])
     again["gemm"] = np.where(repeats, operations, again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
 
 
-IN_PIECES = {
-    **dict.fromkeys((0, 2), ("forward",)),
-    **dict.fromkeys((1, 3), ("forward", "input_gradient")),
-}
-"""Place of a product -> its passes that a tensor-parallel exchange feeds or empties: products that
-split columns gather before the forward pass; those that split rows scatter after the forward pass
-and gather before the backward pass."""
-
-BESIDE_GATHERING = {**dict.fromkeys((0, 2), "forward"), **dict.fromkeys((1, 3), "input_gradient")}
-"""Place of a product -> the pass that gathers its rows: forward for products that split columns,
-backward for products that split rows."""
-
-
-OF_EXPERTS = (6, 7)
-"""Places of the grouped products of experts."""
-
-ROUTER = 8
-"""Place of the router, whose product is never in 8 or 4 bits (NVIDIA/Megatron-LM @d98e8a64
-megatron/core/transformer/moe/router.py)."""
-
-
-def _distinct_products(size: Size, values: Values, layout: Values) -> dict[str, Any]:
-    """Return the seconds of a layer's products; in a cell each size is computed once.
-
-    The sizes depend only on tokens and on degrees of tensor and expert parallelism.
-    """
-    sparse = values["sparse_share"]
-    if np.ndim(values["seq_len"]) or not np.ndim(size.tokens):
-        cuts = (pieces_of(values, layout), shards_of(values, layout))
-        return _products(size, values, sparse, *cuts)
-    names = (
-        *("tensor_parallel", "expert_tensor_parallel", "expert_parallel"),
-        "uses_sequence_parallel",
+def load_of(layer: Layer, flops: power.Flops, problem: Problem) -> power.Load:
+    """Return the load of a layer whose times are those at full clock."""
+    passes = (layer.forward, layer.backward, layer.recompute)
+    matmuls, attention, streams = (
+        sum(part[name] for part in passes) for name in ("gemm", "attention", "elementwise")
     )
-    keys = {"tokens": size.tokens, **{name: layout[name] for name in names}}
-    table, place = distinct(keys, tuple(keys))
-    of_tokens = {"microbatch_size": table["tokens"] / values["seq_len"], "context_parallel": 1}
-    own = {**table, **of_tokens}
-    cuts = (pieces_of(values, own), shards_of(values, own))
-    found = _products(size_of(values, own), values, sparse, *cuts)
-    return {name: take(seconds, place) for name, seconds in found.items()}
+    waits = sum(part[name] for part in passes for name in _WAITS)
+    # separate operations of attention stream the scores through memory
+    is_flash = equals(problem.choices.attention, "flash")
+    arithmetic = matmuls + np.where(is_flash, attention, 0.0)
+    streams = streams + np.where(is_flash, 0.0, attention)
+    of_matmuls = 3.0 + _share(layer.recompute["gemm"], layer.forward["gemm"])
+    of_attention = 1.0 + flops.backward_attention
+    of_attention = of_attention + _share(layer.recompute["attention"], layer.forward["attention"])
+    joules = power.gemm_joules(flops.matmuls * of_matmuls, problem)
+    joules = joules + problem.power.attention_joules_per_flop * flops.attention * of_attention
+    return power.Load(
+        arithmetic,
+        layer.seconds - arithmetic,
+        joules,
+        power.memory_watts(problem) * streams + problem.power.transfer_watts * waits,
+    )
 
 
-def _products(
-    size: Size, values: Values, sparse: Any, pieces: Any, shards: tuple[Any, ...]
-) -> dict[str, Any]:
-    """Return the seconds of a layer's products by name.
-
-    - A name of `PASSES`: all products of that pass.
-    - ``attention_column_forward`` and its like: a pass of the products that split columns (before
-      attention, into the feed-forward layer) or rows (behind them); collectives hide behind these.
-    - ``operations``: forward products that recomputation by operation repeats: of the keys, behind
-      attention, and the second of a gated layer's two.
-    - ``experts``, ``moe``, ``mlp`` and others: forward products of a part of the layer.
-
-    A product of a dense layer with an exchange runs in `pieces` of its rows. A product during whose
-    gathering the rank starts with its own rows runs in `shards` of them.
-    """
-    dense, mixed = 1.0 - sparse, sparse
-    ratio = values["accumulating_product_ratio"]
-    attention, latents = head_products(size), latent_products(size)
-    feed_forward = [
-        *_feed_forward(size.tokens, size.ffn, size, 1.0, dense),
-        *_feed_forward(size.tokens, size.shared_ffn, size, 1.0, mixed),
-        *_feed_forward(
-            dispatch.padded_rows(size.expert_tokens, values),
-            size.expert_ffn,
-            size,
-            size.experts,
-            mixed,
-        ),
-        (size.rows, values["num_experts"], size.hidden, 1.0, mixed),
-    ]
-    runs = []
-    layer = (*attention, *feed_forward, *latents)
-    for place, (rows, columns, depth, batch, share) in enumerate(layer):
-        if not np.any(share * columns):
-            continue
-        kept = np.where(share * columns > 0, share, 0.0)
-        wide, deep = np.maximum(columns, 1e-9), np.maximum(depth, 1e-9)
-        batch, calls = dispatch.kernels_of(batch, values) if place in OF_EXPERTS else (batch, 1.0)
-        low = place != ROUTER
-        forth, back = (pieces if way in IN_PIECES.get(place, ()) else 1.0 for way in PASSES[:2])
-        for cut in shards if BESIDE_GATHERING.get(place) == PASSES[0] else (1.0,):
-            part = Product(_cut(rows, cut) / forth, wide, deep, batch, low=low)
-            runs.append((place, PASSES[0], kept, calls * np.where(cut > 0, forth, 0.0), part))
-        for cut in shards if BESIDE_GATHERING.get(place) == PASSES[1] else (1.0,):
-            part = Product(_cut(rows, cut) / back, deep, wide, batch, PASSES[1], low)
-            runs.append((place, PASSES[1], kept, calls * np.where(cut > 0, back, 0.0), part))
-        part = Product(deep, wide, rows, batch, PASSES[2], low)
-        adding = calls if place in OF_EXPERTS else ratio
-        runs.append((place, PASSES[2], kept, adding, part))
-    places: list[dict[str, Any]] = [dict.fromkeys(PASSES, 0.0) for _ in layer]
-    times_of = seconds_of([product for *_, product in runs], values)
-    for (place, way, kept, times, _), seconds in zip(runs, times_of, strict=True):
-        places[place][way] = places[place][way] + kept * (times * seconds)
-    if np.any(mixed):
-        for place in OF_EXPERTS:
-            _, columns, depth, batch, share = layer[place]
-            added = dispatch.sum_seconds(batch * columns * depth, values)
-            places[place][PASSES[2]] = places[place][PASSES[2]] + share * added
-    found = {name: sum(place[name] for place in places) for name in PASSES}
-    once = [place["forward"] for place in places]
-    second_of_gate = (1 - 1 / size.gates) * (once[2] + once[4] + once[6])
-    key_share = size.key / (size.query + size.key + size.value)
-    found["operations"] = key_share * once[0] + once[1] + second_of_gate
-    up = len(layer) - len(latents)
-    found["mlp"], found["shared_experts"] = once[2] + once[3], once[4] + once[5]
-    found["shared_backward"] = sum(places[i][name] for i in (4, 5) for name in PASSES[1:])
-    found["experts"] = once[6] + once[7]
-    found["moe"] = found["shared_experts"] + found["experts"] + once[ROUTER]
-    found["mla_up_proj"] = once[0] + once[up]
-    for name in PASSES:
-        found[f"attention_column_{name}"] = places[0][name] + places[up][name]
-        found[f"attention_row_{name}"] = places[1][name]
-        found[f"ffn_column_{name}"] = places[2][name]
-        found[f"ffn_row_{name}"] = places[3][name]
-    return found
-
-
-def _cut(rows: Any, share: Any) -> Any:
-    """Return a share of the rows; all rows where the share is 0: a product of no rows has no time.
-
-    The caller takes such a product zero times.
-    """
-    return rows * np.where(np.greater(share, 0), share, 1.0)
-
-
-def _feed_forward(tokens: Any, width: Any, size: Size, batch: Any, share: Any) -> list[Any]:
-    """Return rows, columns, inner size, number and share of both products of a width."""
-    return [
-        (tokens, size.gates * width, size.hidden, batch, share),
-        (tokens, size.hidden, width, batch, share * (width > 0)),
-    ]
-
-
-__all__ = [
-    "LAYER_KEYS",
-    "Layer",
-    "Size",
-    "Work",
-    "layer_of",
-    "size_of",
-    "work_of",
-]
+def _share(part: Real, whole: Real) -> Real:
+    """Return part over whole, 0 where the whole is nothing."""
+    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)

@@ -28,18 +28,19 @@ from estimators.factored import take
 from estimators.structure import equals
 from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
-from estimators.training_step.modules import IN_MIXTURE, any_again
+from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.pipelines import microbatches_of, over_kinds
+from estimators.training_step.recompute import any_again
 from estimators.training_step.replicas import layer_shares, sharded_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from estimators.decoder import Parameters
-    from estimators.training_step.layer import Size
+    from estimators.decoder import Parameters, Shape
     from estimators.training_step.pipelines import Held
-    from estimators.training_step.problem import Layout, Problem, Shape
+    from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.replicas import Share
+    from estimators.training_step.sizes import Size
     from estimators.training_step.spent import Spent
     from estimators.values import Array, Flag, Real
 
@@ -107,7 +108,7 @@ def microbatch_of(size: Size, problem: Problem, layout: Layout) -> Microbatch:
     by_operation = equals(recompute, "selective") & program.recomputes_operations
     if np.any(by_operation):
         kept = np.where(by_operation, _operation_bytes(size, problem, layout), kept)
-    nothing: Real = np.float64(0.0)
+    nothing: Real = 0.0
     working = reduce(np.maximum, dropped, nothing) + gradient_bytes(size, problem)
     if np.any(repeats | by_operation):
         working = working + np.where(repeats | by_operation, whole, 0.0)
@@ -134,15 +135,13 @@ def layer_bytes(size: Size, problem: Problem, layout: Layout) -> Real:
     """Return the bytes that one layer keeps of one microbatch if nothing is recomputed."""
     drops = np.where(problem.program.uses_dropout, 1.0, 0.0)
     between = size.rows * size.hidden
-    sparse = problem.shape.sparse_share
-    read: Real = formats.input_bytes(problem)
+    sparse, read = problem.shape.sparse_share, formats.input_bytes(problem)
     # inputs of both norms and of both blocks; masks. A router reads 16 bits
     own = (1 - sparse) * read + sparse * 2.0
     norms = (4 + read + own + 2 * drops + problem.kept.stored_norm_bytes) * between
     # queries, keys and values; the core's result, which the next product reads
     inside = 2.0 * size.tokens * (size.query + size.key + size.value)
-    core: Real = formats.core_bytes(problem)
-    inside = inside + core * size.tokens * size.result
+    inside = inside + formats.core_bytes(problem) * size.tokens * size.result
     # queries and keys before their norms
     normed = np.where(problem.shape.uses_qk_norm, 2.0 * size.tokens * (size.query + size.key), 0.0)
     inside = inside + normed
@@ -164,10 +163,9 @@ def dropped_bytes(size: Size, problem: Problem, layout: Layout) -> list[Real]:
     scores, and the product behind it needs its result.
     """
     again = problem.program.again
-    if not any_again(problem):
+    if not any_again(problem.program):
         return []
-    sparse = problem.shape.sparse_share
-    read: Real = formats.input_bytes(problem)
+    sparse, read = problem.shape.sparse_share, formats.input_bytes(problem)
     routed = size.experts * size.expert_tokens
     norms = (read + (1 - sparse) * read + sparse * 2.0) * size.rows * size.hidden
     is_flash = equals(problem.choices.attention, "flash")
@@ -200,8 +198,7 @@ def mixture_bytes(size: Size, problem: Problem, layout: Layout) -> Real:
     """
     halves = _halves(problem)
     routed = size.experts * size.expert_tokens
-    read: Real = formats.input_bytes(problem)
-    stream = problem.kept.stored_routed_bytes - 2.0 + read
+    stream = problem.kept.stored_routed_bytes - 2.0 + formats.input_bytes(problem)
     row = stream * size.hidden + halves * size.expert_ffn + 4.0
     router = 9.0 * problem.shape.num_experts * size.tokens / layout.tensor_parallel
     return routed * row + halves * size.tokens * size.shared_ffn + router
@@ -230,8 +227,7 @@ def _halves(problem: Problem) -> Real:
     gate. The next product keeps its input in the format of products.
     """
     kept = np.where(problem.shape.uses_glu, problem.kept.stored_gate_bytes, 4.0)
-    read: Real = formats.input_bytes(problem)
-    return kept - 2.0 + read
+    return kept - 2.0 + formats.input_bytes(problem)
 
 
 def _core_bytes(size: Size, problem: Problem) -> Real:
@@ -419,7 +415,7 @@ def gathered_bytes(
     torch/distributed/pipelining/stage.py `backward_maybe_with_nosync`).
     """
     if zero_stage < 3:
-        return np.float64(0.0)
+        return 0.0
     tensor = layout.tensor_parallel
     # rows of a batch may lack a kind that others have
     sparse = problem.shape.sparse_share
@@ -452,7 +448,7 @@ def communicators(shape: Shape, layout: Layout) -> Real:
     tensor, context = layout.tensor_parallel, layout.context_parallel
     stages, replicas = layout.pipeline_parallel, layout.data_parallel * context
     ties = shape.ties_embedding & (stages > 1)
-    groups: tuple[Flag, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
+    groups: tuple[Flag | bool, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
     has_experts = shape.num_experts > 1
     if np.any(has_experts):
         experts, parts = layout.expert_parallel, layout.expert_tensor_parallel

@@ -15,11 +15,6 @@ import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.rules import Rule
-from estimators.training_step import latent
-from estimators.training_step.dispatch import moved_bytes
-from estimators.training_step.elementwise import RMS_FORWARD
-from estimators.training_step.products import stream_seconds
-from estimators.training_step.small_parts import clamp_work
 
 NONE = "none"
 
@@ -42,8 +37,8 @@ def flags_of(given: Any) -> dict[str, Any]:
     """Return for each of `MODULES` whether it is recomputed: a flag, or a column of them."""
     if given is None or isinstance(given, str):
         return {name: name in parsed(given) for name in MODULES}
-    names = [parsed(each) for each in np.asarray(given).tolist()]
-    return {name: np.array([name in own for own in names], dtype=bool) for name in MODULES}
+    rows = [parsed(text) for text in np.asarray(given).tolist()]
+    return {name: np.array([name in names for names in rows], dtype=bool) for name in MODULES}
 
 
 def can_recompute(parts: str, recipe: str, latent: Array) -> Array:
@@ -61,100 +56,18 @@ def can_recompute(parts: str, recipe: str, latent: Array) -> Array:
     return np.full(len(latent), not is_scaled) & (("mla_up_proj" not in again) | (latent > 0))
 
 
-def any_again(values: Values) -> bool:
-    """Return whether any part is recomputed one by one."""
-    return any(
-        flag is True or np.any(flag) for flag in values["again"].values() if flag is not False
-    )
-
-
-def stream_parts(size: Any, values: Values, layout: Values) -> dict[str, Any]:
-    """Return the seconds of each part's streaming kernels, forward; empty if no part is recomputed.
-
-    Parameters
-    ----------
-    size
-        See `layer.size_of`.
-    """
-    if not any_again(values):
-        return {}
-    sparse, gated = values["sparse_share"], values["uses_glu"]
-    gate = np.where(gated, values["gate_forward_bytes"], 4.0)
-    routed = size.experts * size.expert_tokens * size.expert_ffn
-    shared = size.tokens * size.shared_ffn
-    norm = np.where(values["fuses_elementwise"] | ~gated, 4.0, sum(RMS_FORWARD))
-    latents = 4.0 * size.rows * (size.query_latent + size.key_latent)
-    moved = moved_bytes(size, values, layout) if np.any(sparse) else 0.0
-    clamps = clamp_work(routed, values)
-    traffic = {
-        "layernorm": 2 * norm * size.rows * size.hidden,
-        "moe_act": sparse * (gate * routed + clamps.moved),
-        "mlp": (1 - sparse) * gate * size.tokens * size.ffn,
-        "shared_experts": sparse * gate * shared,
-        "mla_up_proj": np.maximum(latent.traffic(size, values)[0] - latents, 0.0),
-        "moe": sparse * (gate * (routed + shared) + moved),
-    }
-    found = {name: stream_seconds(volume, values) for name, volume in traffic.items()}
-    found["moe_act"] = found["moe_act"] + sparse * clamps.lost_seconds
-    return found
-
-
-def added(
-    recompute: dict[str, Any],
-    forward: dict[str, Any],
-    core: Any,
-    products: dict[str, Any],
-    parts: dict[str, Any],
-    values: Values,
-) -> dict[str, Any]:
-    """Return the seconds that a backward pass repeats, with the parts of `recompute_modules`.
-
-    A dense feed-forward layer repeats its exchanges, half of those of the layer; a mixture repeats
-    those of its experts.
-
-    Parameters
-    ----------
-    recompute, forward
-        Seconds by kind of work: repeated without these parts, and of the forward pass.
-    core
-        Seconds of the core of attention.
-    products, parts
-        Seconds of products and of streaming kernels of each part, forward.
-    """
-    again, found = values["again"], dict(recompute)
-    is_full = np.asarray(np.equal(values["activation_recompute"], "full"))
-    is_selective = np.equal(values["activation_recompute"], "selective")
-    inside = np.asarray(again["moe"])
-
-    def repeated(name: str, seconds: Any) -> Any:
-        is_there = again[name] & ~is_full & ~(inside & (name in IN_MIXTURE))
-        return np.where(is_there, seconds, 0.0)
-
-    for name, seconds in parts.items():
-        found["elementwise"] = found["elementwise"] + repeated(name, seconds)
-        found["gemm"] = found["gemm"] + repeated(name, products.get(name, 0.0))
-    of_core = np.where(is_selective & ~values["recomputes_operations"], 0.0, core)
-    found["attention"] = found["attention"] + repeated("core_attn", of_core)
-    sparse = values["sparse_share"]
-    half = (1 - sparse) * forward["tensor_comm"] / 2
-    found["tensor_comm"] = found["tensor_comm"] + repeated("mlp", half)
-    experts = sparse * forward["expert_comm"]
-    found["expert_comm"] = found["expert_comm"] + repeated("moe", experts)
-    return found
-
-
 def has_module(values: Values, *modules: str) -> Array:
     """Return whether `recompute_modules` names any of these parts: a flag, or one a row."""
     flags = flags_of(values["recompute_modules"])
-    found: Array = np.logical_or.reduce([np.asarray(flags[name]) for name in modules])
-    return found
+    has_any: Array = np.logical_or.reduce([np.asarray(flags[name]) for name in modules])
+    return has_any
 
 
 def _is_known(values: Values) -> Array:
     given = values["recompute_modules"]
     if given is None or isinstance(given, str):
         return np.asarray(parsed(given) <= set(MODULES))
-    return np.array([parsed(each) <= set(MODULES) for each in np.asarray(given).tolist()])
+    return np.array([parsed(text) <= set(MODULES) for text in np.asarray(given).tolist()])
 
 
 def _needs(name: str, modules: tuple[str, ...], column: str, what: str) -> Rule:

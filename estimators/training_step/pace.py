@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.training_step.host import saved_seconds
+from estimators.training_step.host import QUEUE
 from estimators.training_step.pipelines import over_kinds
 from estimators.training_step.schedule import Pace, pace_of
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.spent import Costs
+    from estimators.training_step.spent import Costs, Spent
     from estimators.values import Real
 
 
@@ -58,7 +58,7 @@ def paced_by(costs: Costs, problem: Problem, layout: Layout) -> Paced:
         for name, spent in kinds.items()
     }
     if "mtp" in added.layers:
-        work["mtp"] = (np.float64(0.0), added.layers["mtp"], added.layers["mtp"])
+        work["mtp"] = (0.0, added.layers["mtp"], added.layers["mtp"])
     gradient = embedding * 2 / 3 + added.vocabulary
     work["embedding"] = (embedding / 3, gradient, gradient)
     work["output"] = (output / 3, output * 2 / 3 + added.vocabulary, output / 3 + added.vocabulary)
@@ -75,6 +75,32 @@ def paced_by(costs: Costs, problem: Problem, layout: Layout) -> Paced:
     both = over_kinds(layers, {name: spent.seconds for name, spent in kinds.items()}) + ends
     num_layers = problem.shape.num_layers
     busy = both + adding - num_layers * costs.layer.waits
-    saved = np.where(is_single, saved_seconds(costs.layer, busy, num_layers, problem), 0.0)
+    saved = np.where(is_single, _saved_seconds(costs.layer, busy, num_layers, problem), 0.0)
     forward = forward - saved / 3
     return Paced(pace, saved, adding, forward, both + adding - saved - forward)
+
+
+def _saved_seconds(layer: Spent, work: Real, layers: Real, problem: Problem) -> Real:
+    """Return the seconds of waiting that a single stage saves in a microbatch.
+
+    A stage of a pipeline synchronizes between passes and saves nothing. A single stage does not
+    synchronize: during passes that keep the GPU busy for longer, and during the output layer, the
+    host runs ahead, as far as the queue is long. At best the longer of all launches and all work
+    remains. A mixture saves nothing, because the host waits for the GPU in each layer.
+
+    Parameters
+    ----------
+    layer
+        One layer and microbatch, a `spent.Spent`.
+    work
+        Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
+    layers
+        Layers of the stage.
+    """
+    host = problem.host
+    vocabulary = host.vocabulary_launches * host.host_seconds_per_launch
+    together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)
+    # the launches of a pass are about half of those of both
+    room = 2 * QUEUE
+    saved = (layers * layer.waits - together) * (room / np.maximum(layers * layer.launches, room))
+    return np.where(problem.shape.sparse_share > 0, 0.0, saved)

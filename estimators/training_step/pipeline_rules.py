@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Values
+from estimators.decoder import Shape
 from estimators.rules import Rule, nearest
 from estimators.structure import flag, number
 from estimators.training_step.pipelines import (
@@ -25,7 +26,7 @@ from estimators.training_step.pipelines import (
     stages_before_output,
 )
 from estimators.training_step.placement import fault
-from estimators.training_step.problem import Choices, Layout, Shape
+from estimators.training_step.problem import Choices, Layout
 
 _PLACED_BY = (
     *("num_layers", "num_mtp_layers", "pipeline_parallel", "virtual_pipeline", "schedule"),

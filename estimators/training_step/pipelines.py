@@ -17,7 +17,8 @@ from estimators.training_step.in_flight import held_of, ranks_of
 from estimators.training_step.placement import KINDS, Case
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Choices, Layout, Problem, Run, Shape
+    from estimators.decoder import Shape
+    from estimators.training_step.problem import Choices, Layout, Problem, Run
     from estimators.values import Array, Flag, Real, Text
 
 OPTIONS = (
@@ -157,7 +158,7 @@ def layers_of_output(problem: Problem) -> Real:
     """Return the layers with as many products as the output layer; NaN: not balanced."""
     shape, balances = problem.shape, problem.program.balances_stages
     if not np.any(balances):
-        return np.float64(np.nan)
+        return np.nan
     cost, _ = _balanced_products(shape)
     return np.where(balances, shape.vocab_size * shape.hidden_size / cost, np.nan)
 

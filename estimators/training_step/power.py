@@ -19,22 +19,19 @@ holds at `clock_at_limit`, the clock at which large products were measured to me
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
+from estimators.structure import equals
 from estimators.training_step.attention import backward_products, flash_flops
-from estimators.training_step.latent import product_flops
-from estimators.training_step.products import of_format
+from estimators.training_step.gemm import of_format
+from estimators.training_step.matmuls import attention_flops
 
-JOULES = (
-    "gemm_joules_per_flop",
-    "fp8_gemm_joules_per_flop",
-    "fp8_gemm_joules_per_flop",
-    "fp4_gemm_joules_per_flop",
-)
-"""Energy of a FLOP by `kernels.products.FORMATS`."""
+if TYPE_CHECKING:
+    from estimators.training_step.problem import Layout, Power, Problem
+    from estimators.training_step.sizes import Size
+    from estimators.values import Real
 
 _STEPS = 8
 """Steps of Newton's method. The balance is convex and the start lies above its root, so each step
@@ -47,16 +44,13 @@ reach above a low limit."""
 _LEAST_PACE = 0.1
 """Least pace of the slowest GPU. Assumed; a wide spread of clocks would make it negative."""
 
-_WAITS = ("tensor_comm", "context_comm", "expert_comm")
-"""Parts of a pass that are exposed transfers."""
-
 
 class Flops(NamedTuple):
-    """FLOPs of one forward pass of a layer on one GPU: its products, and its attention."""
+    """FLOPs of one forward pass of a layer on one GPU: its matmuls, and its attention."""
 
-    products: Any
-    attention: Any
-    backward_attention: Any
+    matmuls: Real
+    attention: Real
+    backward_attention: Real
     """FLOPs of the backward pass of attention over those of the forward pass."""
 
 
@@ -66,7 +60,7 @@ class Load(NamedTuple):
     Attributes
     ----------
     arithmetic
-        Seconds that grow as the clock falls: products and fused attention.
+        Seconds that grow as the clock falls: matmuls and fused attention.
     others
         Seconds that do not.
     arithmetic_joules
@@ -75,80 +69,50 @@ class Load(NamedTuple):
         Energy of memory traffic and transfers above idle, at any clock.
     """
 
-    arithmetic: Any
-    others: Any
-    arithmetic_joules: Any
-    other_joules: Any
+    arithmetic: Real
+    others: Real
+    arithmetic_joules: Real
+    other_joules: Real
 
 
-def flops_of(size: Any, values: Values, layout: Values) -> Flops:
-    """Return the FLOPs of a forward pass; `size` as in `layer.size_of`."""
-    sparse, up = values["sparse_share"], size.gates + 1.0
+def flops_of(size: Size, problem: Problem, layout: Layout) -> Flops:
+    """Return the FLOPs of a forward pass."""
+    sparse, up = problem.shape.sparse_share, size.gates + 1.0
     dense = (1.0 - sparse) * size.tokens * size.hidden * size.ffn * up
     shared = sparse * size.tokens * size.hidden * size.shared_ffn * up
     experts = sparse * size.experts * size.expert_tokens * size.hidden * size.expert_ffn * up
-    router = sparse * size.rows * size.hidden * values["num_experts"]
-    is_flash = np.equal(values["attention"], "flash")
-    square = 2.0 * size.tokens * values["seq_len"] * (size.query + size.result)
+    router = sparse * size.rows * size.hidden * problem.shape.num_experts
+    is_flash = equals(problem.choices.attention, "flash")
+    square = 2.0 * size.tokens * problem.shape.seq_len * (size.query + size.result)
     return Flops(
-        product_flops(size) + 2.0 * (dense + shared + experts + router),
-        np.where(is_flash, flash_flops(size, values, layout), square),
-        np.where(is_flash, backward_products(values), 2.0),
-    )
-
-
-def load_of(layer: Any, flops: Flops, values: Values) -> Load:
-    """Return the load of a layer whose times are those at full clock.
-
-    Parameters
-    ----------
-    layer
-        Seconds by part and pass, as in `layer.layer_of`.
-    """
-    passes = (layer.forward, layer.backward, layer.recompute)
-    products, attention, streams = (
-        sum(each[name] for each in passes) for name in ("gemm", "attention", "elementwise")
-    )
-    waits = sum(each[name] for each in passes for name in _WAITS)
-    # separate operations of attention stream the scores through memory
-    is_flash = np.equal(values["attention"], "flash")
-    arithmetic = products + np.where(is_flash, attention, 0.0)
-    streams = streams + np.where(is_flash, 0.0, attention)
-    of_products = 3.0 + _share(layer.recompute["gemm"], layer.forward["gemm"])
-    of_attention = 1.0 + flops.backward_attention
-    of_attention = of_attention + _share(layer.recompute["attention"], layer.forward["attention"])
-    joules = product_joules(flops.products * of_products, values)
-    joules = joules + values["attention_joules_per_flop"] * flops.attention * of_attention
-    return Load(
-        arithmetic,
-        layer.seconds - arithmetic,
-        joules,
-        memory_watts(values) * streams + values["transfer_watts"] * waits,
+        attention_flops(size) + 2.0 * (dense + shared + experts + router),
+        np.where(is_flash, flash_flops(size, problem.shape, layout), square),
+        np.where(is_flash, backward_products(problem.shape), 2.0),
     )
 
 
 class Clocks(NamedTuple):
     """Clocks relative to the full one: of the slowest GPU of a run, and of one in the middle."""
 
-    slowest: Any
-    middle: Any
+    slowest: Real
+    middle: Real
 
 
-def clocks_of(load: Load, values: Values) -> Clocks:
+def clocks_of(load: Load, power: Power, num_gpus: Real) -> Clocks:
     """Return the clocks at which a GPU's mean power is the limit, relative to the full clock.
 
     They are 1 where the limit is not reached, or not known. The slowest of n GPUs sets the pace of
     a step, and the others wait for it. Its clock lies ``clock_spread x extreme_of(n)`` below the
     mean.
     """
-    middle = _clock(load, 1.0, values)
-    behind = values["clock_spread"] * extreme_of(values["num_gpus"])
+    middle = _clock(load, 1.0, power)
+    behind = power.clock_spread * extreme_of(num_gpus)
     if not np.any(behind):
         return Clocks(middle, middle)
-    return Clocks(_clock(load, np.maximum(1.0 - behind, _LEAST_PACE), values), middle)
+    return Clocks(_clock(load, np.maximum(1.0 - behind, _LEAST_PACE), power), middle)
 
 
-def _clock(load: Load, pace: Any, values: Values) -> Any:
+def _clock(load: Load, pace: Real, power: Power) -> Real:
     """Return the clock of a GPU that is `pace` times as fast as an average one at the same power.
 
     Its arithmetic takes ``pace ^ -power_exponent`` times the energy. Power grows with the clock to
@@ -156,25 +120,26 @@ def _clock(load: Load, pace: Any, values: Values) -> Any:
     work draws at most the limit, in unchanged time: arithmetic does not slow down to make room for
     it.
     """
-    limit = power_limit(values)
-    room = np.maximum(limit - values["gpu_idle_watts"], _LEAST_ROOM * limit)
-    power = values["power_exponent"]
+    limit, exponent = power.power_limit_watts, power.power_exponent
+    room = np.maximum(limit - power.gpu_idle_watts, _LEAST_ROOM * limit)
     # the energy at full clock
-    joules = load.arithmetic_joules / (values["clock_at_limit"] ** (power - 1.0) * pace**power)
+    joules = load.arithmetic_joules / (power.clock_at_limit ** (exponent - 1.0) * pace**exponent)
     rest = np.minimum(load.other_joules - room * load.others, 0.0)
     exceeds = joules + rest > room * load.arithmetic
     clock = np.ones_like(joules + rest + room)
     if not np.any(exceeds):
         return clock
     for _ in range(_STEPS):
-        grown = joules * clock ** (power - 1.0)
+        grown = joules * clock ** (exponent - 1.0)
         above = grown * clock + rest * clock - room * load.arithmetic
-        clock = np.where(exceeds, clock - above / (power * grown + rest), 1.0)
+        clock = np.where(exceeds, clock - above / (exponent * grown + rest), 1.0)
     return clock
 
 
-def loop_clock(joules: Any, seconds: Any, values: Values) -> Any:
+def loop_clock(joules: Real, seconds: Real, power: Power) -> Real:
     """Return the clock of a kernel that was timed in a loop long enough to meet the power limit.
+
+    It is relative to the full one: 1 where the limit is not reached, or not known.
 
     The balance of the module for one kernel, whose seconds were measured at the clock that is
     sought:
@@ -186,49 +151,43 @@ def loop_clock(joules: Any, seconds: Any, values: Values) -> Any:
         Energy of the kernel's arithmetic above idle, at `clock_at_limit`.
     seconds
         Measured seconds of the kernel.
-
-    Returns
-    -------
-    Any
-        Clock relative to the full one; 1 where the limit is not reached, or not known.
     """
-    room = (power_limit(values) - values["gpu_idle_watts"]) * seconds
-    clock = values["clock_at_limit"] * (room / joules) ** (1 / (values["power_exponent"] - 1.0))
+    room = (power.power_limit_watts - power.gpu_idle_watts) * seconds
+    clock = power.clock_at_limit * (room / joules) ** (1 / (power.power_exponent - 1.0))
     return np.where(np.isnan(clock), 1.0, np.minimum(clock, 1.0))
 
 
-def joules_of(load: Load, clock: Any, values: Values) -> Any:
+def joules_of(load: Load, clock: Real, power: Power) -> Real:
     """Return the joules above idle of a layer and microbatch on a GPU of this clock.
 
     Transfers and streams take as long as at full clock. A GPU that waits for the slowest one idles.
     """
-    return load.other_joules + load.arithmetic_joules * _energy(clock, values)
+    return load.other_joules + load.arithmetic_joules * _energy(clock, power)
 
 
-def vocabulary_joules(flops: Any, streams: Any, clock: Any, values: Values) -> Any:
-    """Return the joules above idle of the vocabulary: products in 16 bits, and memory traffic.
+def vocabulary_joules(flops: Real, streams: Real, clock: Real, problem: Problem) -> Real:
+    """Return the joules above idle of the vocabulary: matmuls in 16 bits, and memory traffic.
 
     Parameters
     ----------
     streams
         Seconds of memory traffic.
     """
-    products = values["gemm_joules_per_flop"] * flops * _energy(clock, values)
-    return products + memory_watts(values) * streams
+    matmuls = problem.power.gemm_joules_per_flop * flops * _energy(clock, problem.power)
+    return matmuls + memory_watts(problem) * streams
 
 
-def product_joules(flops: Any, values: Values) -> Any:
-    """Return the energy of products in the format of `precision`, at `clock_at_limit`."""
-    return of_format(JOULES, values) * flops
+def gemm_joules(flops: Real, problem: Problem) -> Real:
+    """Return the energy of GEMMs in the format of `precision`, at `clock_at_limit`."""
+    return of_format(problem.power.joules_per_flop, problem.formats.low_format) * flops
 
 
-def memory_watts(values: Values) -> Any:
+def memory_watts(problem: Problem) -> Real:
     """Return the power above idle of a GPU that streams through its memory."""
-    rate = values["hbm_bytes_per_second"] * values["hbm_efficiency"]
-    return values["memory_joules_per_byte"] * rate
+    return problem.power.memory_joules_per_byte * problem.system.memory_rate
 
 
-def gpu_watts(step: Mapping[str, Any], values: Values) -> Any:
+def gpu_watts(step: Mapping[str, Real], problem: Problem) -> Real:
     """Return the mean power of a board during a step, in watts; NaN where its limit is not known.
 
     ``idle + joules above idle / step_seconds``, at most the limit. The board idles in the bubble of
@@ -241,21 +200,15 @@ def gpu_watts(step: Mapping[str, Any], values: Values) -> Any:
     """
     joules = (
         step["layer_joules"]
-        + memory_watts(values) * (step["accumulation_seconds"] + step["optimizer_seconds"])
-        + values["transfer_watts"] * (step["pipeline_comm_seconds"] + step["data_comm_seconds"])
+        + memory_watts(problem) * (step["accumulation_seconds"] + step["optimizer_seconds"])
+        + problem.power.transfer_watts * (step["pipeline_comm_seconds"] + step["data_comm_seconds"])
     )
-    watts = values["gpu_idle_watts"] + joules / step["step_seconds"]
-    limit = power_limit(values)
+    watts = problem.power.gpu_idle_watts + joules / step["step_seconds"]
+    limit = problem.power.power_limit_watts
     return np.where(np.isnan(limit), np.nan, np.minimum(watts, limit))
 
 
-def power_limit(values: Values) -> Any:
-    """Return the power limit of a board; NaN where it is not known."""
-    limit = values.get("power_limit_watts")
-    return np.asarray(np.nan if limit is None else limit, dtype=np.float64)
-
-
-def extreme_of(count: Any) -> Any:
+def extreme_of(count: Real) -> Real:
     """Return the most probable largest of `count` normal numbers, in standard deviations.
 
     ``sqrt(2 ln n) - (ln ln n + ln 4 pi) / (2 sqrt(2 ln n))`` above their mean, for large n: 1.2 for
@@ -269,11 +222,7 @@ def extreme_of(count: Any) -> Any:
     return np.where(np.greater(count, 1), np.maximum(centre, 0.0), 0.0)
 
 
-def _energy(clock: Any, values: Values) -> Any:
+def _energy(clock: Real, power: Power) -> Real:
     """Return the energy of a FLOP at a clock over that at `clock_at_limit`."""
-    return (clock / values["clock_at_limit"]) ** (values["power_exponent"] - 1.0)
-
-
-def _share(part: Any, whole: Any) -> Any:
-    """Return part over whole, 0 where the whole is nothing."""
-    return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)
+    energy: Real = (clock / power.clock_at_limit) ** (power.power_exponent - 1.0)
+    return energy

@@ -6,79 +6,24 @@ builds all of them in one place, from the values of a cell or the columns of a b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from estimators.decoder import Shape
 from estimators.kernels.attention import MeasuredAttention
+from estimators.kernels.loads import MeasuredLoads
 from estimators.kernels.products import MeasuredProducts
-from estimators.structure import Structure, real
-from estimators.training_step import formats
+from estimators.structure import Structure
+from estimators.training_step import recipes
 from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.modules import flags_of
-from estimators.training_step.routing import MeasuredLoads
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
     from estimators.values import Array, Flag, Place, Real, Text
-
-
-@dataclass(frozen=True)
-class Shape(Structure):
-    """The shape of a decoder.
-
-    Attributes
-    ----------
-    sparse_share
-        Share of the layers that are mixtures of experts.
-    """
-
-    num_layers: Real
-    hidden_size: Real
-    ffn_hidden_size: Real
-    uses_glu: Flag
-    num_heads: Real
-    num_kv_heads: Real
-    head_size: Real
-    vocab_size: Real
-    ties_embedding: Flag
-    num_experts: Real
-    experts_per_token: Real
-    expert_ffn_hidden_size: Real
-    num_shared_experts: Real
-    num_dense_layers: Real
-    seq_len: Real
-    q_lora_rank: Real
-    kv_lora_rank: Real
-    qk_head_size: Real
-    qk_rotary_size: Real
-    v_head_size: Real
-    shared_ffn_hidden_size: Real
-    moe_period: Real
-    num_mtp_layers: Real
-    route_groups: Real
-    route_groups_kept: Real
-    attention_window: Real
-    window_period: Real
-    uses_chunked_attention: Flag
-    uses_qk_norm: Flag
-    uses_attention_sinks: Flag
-    uses_linear_bias: Flag
-    uses_gate_clamp: Flag
-    uses_yarn: Flag
-    uses_router_bias: Flag
-    sparse_share: Real
-
-    @classmethod
-    def of(cls, columns: Mapping[str, Any], **others: Any) -> Self:
-        """Return the shape; layers of a mixture are those that are not dense."""
-        dense = columns["num_dense_layers"] / real(columns["num_layers"])
-        sparse = np.where(np.greater(columns["num_experts"], 1), 1 - dense, 0.0)[()]
-        shape = super().of(columns, sparse_share=sparse, **others)
-        return replace(shape, vocab_size=np.nan_to_num(shape.vocab_size))
 
 
 class Measured(NamedTuple):
@@ -91,28 +36,39 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class System(Structure):
-    """One GPU, and its links."""
+    """One GPU without its links."""
 
-    nvlink_size: Real
     matrix_flops_per_second: Real
     fp8_flops_per_second: Real
     fp4_flops_per_second: Real
     hbm_bytes_per_second: Real
     hbm_bytes: Real
-    nvlink_bytes_per_second: Real
-    network_bytes_per_second: Real
-    nics_per_gpu: Real
     num_sms: Real
     launch_seconds: Real
     hbm_efficiency: Real
     transposes_operands: Flag
     unvectorized_seconds: Real
 
+    @property
+    def peaks(self) -> tuple[Real, ...]:
+        """FLOP/s in each of `kernels.products.FORMATS`."""
+        fp8 = self.fp8_flops_per_second
+        return self.matrix_flops_per_second, fp8, fp8, self.fp4_flops_per_second
+
+    @property
+    def memory_rate(self) -> Real:
+        """Bytes/s that a kernel reads and writes."""
+        return self.hbm_bytes_per_second * self.hbm_efficiency
+
 
 @dataclass(frozen=True)
 class Network(Structure):
-    """Efficiencies and latencies of collectives in both networks."""
+    """Both networks of a GPU, in its node and beyond: rates, efficiencies and latencies."""
 
+    nvlink_size: Real
+    nvlink_bytes_per_second: Real
+    network_bytes_per_second: Real
+    nics_per_gpu: Real
     nvlink_efficiency: Real
     nvlink_latency_seconds: Real
     network_efficiency: Real
@@ -154,6 +110,27 @@ class Kernels(Structure):
     flash_backward_efficiency: Real
     measured: Measured | None
 
+    @property
+    def efficiencies(self) -> tuple[Real, ...]:
+        """Share of the peak that large matmuls reach, in each of `kernels.products.FORMATS`."""
+        fp8 = self.fp8_gemm_efficiency
+        return self.gemm_efficiency, fp8, fp8, self.fp4_gemm_efficiency
+
+    @property
+    def rate_factors(self) -> tuple[Real, ...]:
+        """Rate over that of the measured kernels, in each of `kernels.products.FORMATS`."""
+        fp8 = self.fp8_product_rate_factor
+        return self.product_rate_factor, fp8, fp8, self.fp4_product_rate_factor
+
+    @property
+    def pass_factors(self) -> dict[str, Real]:
+        """Rate of each of `gemm.PASSES` over that of the forward pass."""
+        return {
+            "forward": 1.0,
+            "input_gradient": self.input_gradient_rate_factor,
+            "weight_gradient": self.weight_gradient_rate_factor,
+        }
+
 
 @dataclass(frozen=True)
 class Power(Structure):
@@ -172,6 +149,12 @@ class Power(Structure):
     clock_spread: Real
     host_watts: Real
 
+    @property
+    def joules_per_flop(self) -> tuple[Real, ...]:
+        """Energy of a FLOP at `clock_at_limit`, in each of `kernels.products.FORMATS`."""
+        fp8 = self.fp8_gemm_joules_per_flop
+        return self.gemm_joules_per_flop, fp8, fp8, self.fp4_gemm_joules_per_flop
+
 
 @dataclass(frozen=True)
 class Formats(Structure):
@@ -182,7 +165,7 @@ class Formats(Structure):
     low_format
         Place of the format in few bits in `kernels.products.FORMATS`; 0: 16 bits.
     recipe
-        Place of `number_recipe` in `formats.RECIPES`.
+        Place of `number_recipe` in `recipes.RECIPES`.
     """
 
     precision: Text
@@ -336,7 +319,7 @@ class Choices(Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class Layout(Structure, Mapping[str, Any]):
+class Layout(Structure):
     """Degrees of parallelism, microbatch and ZeRO stage, one element a row of a table.
 
     A table may lack a degree on which its figures do not depend: it is NaN there.
@@ -353,20 +336,9 @@ class Layout(Structure, Mapping[str, Any]):
     data_parallel: Real
     zero_stage: Real
 
-    # ---- by name, for formulas that do not take structures yet ----
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (field.name for field in fields(self))
-
-    def __len__(self) -> int:
-        return len(fields(self))
-
 
 @dataclass(frozen=True, eq=False)
-class Problem(Mapping[str, Any]):
+class Problem:
     """One problem with the choices of a cell, or one a row of a batch."""
 
     shape: Shape
@@ -397,7 +369,11 @@ class Problem(Mapping[str, Any]):
             keys = shape.qk_head_size + shape.qk_rotary_size
             measured = Measured(
                 MeasuredProducts(catalog, columns["kernels"]),
-                MeasuredAttention(catalog, {**columns, "head_size": keys}),
+                MeasuredAttention(
+                    catalog,
+                    *(columns["kernels"], columns.get("accelerator")),
+                    *(columns.get("attention_program"), keys),
+                ),
                 MeasuredLoads(catalog),
             )
         overlap = replace(Overlap.of(columns), overlaps_expert_comm=hides_exchange(columns)[()])
@@ -408,7 +384,7 @@ class Problem(Mapping[str, Any]):
             kernels=Kernels.of(columns, measured=measured),
             power=Power.of(columns),
             formats=Formats.of(
-                columns, low_format=formats.places(columns), recipe=formats.recipes(columns)
+                columns, low_format=recipes.places(columns), recipe=recipes.recipe_places(columns)
             ),
             overlap=overlap,
             sharding=Sharding.of(columns),
@@ -433,29 +409,3 @@ class Problem(Mapping[str, Any]):
         return replace(
             self, **{part.name: getattr(self, part.name).take(rows) for part in fields(self)}
         )
-
-    # ---- by name, for formulas that do not take structures yet ----
-
-    @cached_property
-    def _by_name(self) -> dict[str, Any]:
-        structures = (getattr(self, part.name) for part in fields(self))
-        found = {
-            field.name: getattr(structure, field.name)
-            for structure in structures
-            for field in fields(structure)
-        }
-        found |= {"fp8_peak": found["fp8_flops_per_second"]}
-        found |= {"fp4_peak": found["fp4_flops_per_second"]}
-        if (measured := self.kernels.measured) is not None:
-            found |= {"products": measured.products, "attention_rates": measured.attention}
-            found["expert_loads"] = measured.loads
-        return found
-
-    def __getitem__(self, name: str) -> Any:
-        return self._by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._by_name)
-
-    def __len__(self) -> int:
-        return len(self._by_name)

@@ -21,14 +21,14 @@ import numpy as np
 from estimators.factored import take
 from estimators.structure import equals
 from estimators.training_step import formats, network
+from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.host import optimizer_launch_seconds as launch_seconds
 from estimators.training_step.network import Group
 from estimators.training_step.pipelines import Ranks, over_kinds
-from estimators.training_step.products import stream_seconds
 
 if TYPE_CHECKING:
-    from estimators.decoder import Parameters
-    from estimators.training_step.problem import Layout, Problem, Shape
+    from estimators.decoder import Parameters, Shape
+    from estimators.training_step.problem import Layout, Network, Problem
     from estimators.values import Array, Flag, Real
 
 
@@ -209,7 +209,7 @@ def exchanges_of(
     to_share
         For each element of the results its share; None: each is one.
     """
-    group = network.groups(problem, layout)
+    group = network.groups(problem.network, layout)
     # some programs exchange differently under stages 1 and 2 than under stage 0
     differs = np.any(problem.overlap.waits_for_sharded_gradients) or np.any(
         problem.sharding.shard_copy_seconds
@@ -234,7 +234,7 @@ def bucket_exchange(
     sharding = problem.sharding
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
     calls = np.minimum(share.layers + has_vocabulary, sharding.exchange_buckets)
-    copied: Real = np.float64(0.0)
+    copied: Real = 0.0
     if is_sharded:
         calls = np.where(problem.overlap.waits_for_sharded_gradients, 1.0, calls)
         replicas = group["data"].size
@@ -242,9 +242,9 @@ def bucket_exchange(
         copied = sharding.shard_copy_seconds * slices
     gradients, weights = sharding.reduced_gradient_bytes, _gathered(share, problem)
     return BucketExchange(
-        _both(network.reduce_seconds, share, group, gradients, problem, calls),
-        _both(network.gather_seconds, share, group, gradients, problem, calls),
-        _both(network.gather_seconds, weights, group, np.float64(1.0), problem, calls),
+        _both(network.reduce_seconds, share, group, gradients, problem.network, calls),
+        _both(network.gather_seconds, share, group, gradients, problem.network, calls),
+        _both(network.gather_seconds, weights, group, 1.0, problem.network, calls),
         copied,
         share.embedding / np.maximum(share.dense + share.experts, 1.0),
         1 / np.maximum(calls, 1.0),
@@ -253,22 +253,22 @@ def bucket_exchange(
 
 def unit_exchange(share: Share, group: Mapping[str, Group], problem: Problem) -> UnitExchange:
     """Return the seconds of the exchanges of ZeRO stage 3, layer by layer."""
-    sharding, once = problem.sharding, np.float64(1.0)
+    sharding = problem.sharding
     has_vocabulary = np.where(share.vocabulary > 0, 1.0, 0.0)
     layers = np.maximum(share.layers, 1.0)
     layer = share._replace(
         dense=(share.dense - share.vocabulary) / layers,
         experts=share.experts / layers,
-        vocabulary=np.float64(0.0),
+        vocabulary=0.0,
     )
     gradients, weights = sharding.reduced_gradient_bytes, sharding.gathered_weight_bytes
     gather, replicas = network.gather_seconds, group["data"].size
     return UnitExchange(
-        _both(gather, layer, group, gradients, problem, once),
-        _both(gather, _gathered(layer, problem), group, once, problem, once),
+        _both(gather, layer, group, gradients, problem.network, 1.0),
+        _both(gather, _gathered(layer, problem), group, 1.0, problem.network, 1.0),
         sharding.shard_copy_seconds * np.where(replicas > 1, replicas, 0.0),
-        gather(group["data"], gradients * share.vocabulary, problem, has_vocabulary),
-        gather(group["data"], weights * share.vocabulary, problem, has_vocabulary),
+        gather(group["data"], gradients * share.vocabulary, problem.network, has_vocabulary),
+        gather(group["data"], weights * share.vocabulary, problem.network, has_vocabulary),
         share.layers,
     )
 
@@ -293,7 +293,7 @@ def exchange_seconds(
     after = exchange.scattered if zero_stage else exchange.reduced
     if zero_stage == 1:
         after = np.where(sharding.reduces_all_gradients, exchange.reduced, after)
-    gained: Real = 1 - network.lost_share(problem)
+    gained = 1 - network.lost_share(problem.network)
     overlap = gained * allowed.gradient_overlap_fraction
     if zero_stage:
         overlap = np.where(allowed.waits_for_sharded_gradients, 0.0, overlap)
@@ -380,7 +380,7 @@ def _unit_seconds(exchange: UnitExchange, problem: Problem, window: Window) -> R
     layers, gathered, scattered = exchange.layers, exchange.gathered, exchange.scattered
     keeps = np.where(sharding.keeps_gathered_weights, 1.0, 0.0)
     once = np.where(window.stages > 1, keeps, 0.0)
-    gained: Real = 1 - network.lost_share(problem)
+    gained = 1 - network.lost_share(problem.network)
     ahead = gained * allowed.parameter_overlap_fraction * gathered
     saved = np.minimum(ahead, window.layer_forward)
     backward = gained * allowed.gradient_overlap_fraction * scattered + (1 - once) * ahead
@@ -398,18 +398,18 @@ def _unit_seconds(exchange: UnitExchange, problem: Problem, window: Window) -> R
 
 
 def _both(
-    collective: Callable[[Group, Real, Problem, Real], Real],
+    collective: Callable[[Group, Real, Network, Real], Real],
     share: Share,
     group: Mapping[str, Group],
     size: Real,
-    problem: Problem,
+    links: Network,
     calls: Real,
 ) -> Real:
     """Return the seconds of a collective over the dense parameters, and over experts."""
-    dense = collective(group["data"], size * share.dense, problem, calls)
+    dense = collective(group["data"], size * share.dense, links, calls)
     if not np.any(share.experts):
         return dense
-    experts = collective(group["expert_data"], size * share.experts, problem, calls)
+    experts = collective(group["expert_data"], size * share.experts, links, calls)
     return dense + np.where(share.experts > 0, experts, 0.0)
 
 
@@ -428,8 +428,7 @@ def sharded_parameters(zero_stage: int, since: int, share: Share, layout: Layout
     if zero_stage < since:
         return share.dense + share.experts
     replicas = layout.data_parallel * layout.context_parallel
-    expert_replicas: Real = network.expert_replicas(layout)
-    return share.dense / replicas + share.experts / expert_replicas
+    return share.dense / replicas + share.experts / network.expert_replicas(layout)
 
 
 def optimizer_seconds(zero_stage: int, share: Share, problem: Problem, layout: Layout) -> Real:
@@ -446,7 +445,7 @@ def optimizer_seconds(zero_stage: int, share: Share, problem: Problem, layout: L
             share.dense - share.vocabulary + share.experts
         )
     seconds: Real = np.maximum(
-        stream_seconds(volume, problem), launch_seconds(share.layers, problem)
+        stream_seconds(volume, problem.system), launch_seconds(share.layers, problem)
     )
     return seconds
 
@@ -462,9 +461,8 @@ def end_seconds(problem: Problem, layout: Layout) -> Real:
     shape, stages = problem.shape, layout.pipeline_parallel
     is_split = (stages > 1) & shape.ties_embedding
     volume = problem.sharding.reduced_gradient_bytes * shape.vocab_size * shape.hidden_size
-    moved = volume / layout.tensor_parallel / network.card_bandwidth(problem)
+    moved = volume / layout.tensor_parallel / network.card_bandwidth(problem.network)
     tied = np.where(is_split, moved + problem.network.collective_seconds, 0.0)
     gpus = layout.tensor_parallel * layout.context_parallel * stages * layout.data_parallel
-    everyone = Group(gpus, problem.system.nvlink_size)
-    small: Real = network.reduce_seconds(everyone, 0.0, problem)
-    return tied + 3 * small
+    everyone = Group(gpus, problem.network.nvlink_size)
+    return tied + 3 * network.reduce_seconds(everyone, 0.0, problem.network)

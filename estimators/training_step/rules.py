@@ -12,13 +12,13 @@ from estimators.rules import Rule, at_most, divides
 from estimators.structure import real
 from estimators.training_step.attention import FLASH_BLOCK
 from estimators.training_step.exchange_rules import EXCHANGE_RULES
-from estimators.training_step.formats import SCALED_IN_HARDWARE, WIDTHS, precision_of
 from estimators.training_step.modules import MODULE_RULES
 from estimators.training_step.pipeline_rules import (
     FILLING_RULES,
     INTERLEAVED_ROUNDS,
     PIPELINE_RULES,
 )
+from estimators.training_step.recipes import SCALED_IN_HARDWARE, WIDTHS, precision_of
 from estimators.training_step.shape_rules import SHAPE_RULES
 
 

@@ -156,7 +156,7 @@ def _zero_bubble(case: Case, count: Array, seconds: Array) -> tuple[Array, Real]
     inputs = backward - weights
     bubbles = BUBBLES[case.schedule](case.ranks, count, forward, inputs, weights)
     last = (count * (forward + backward) + bubbles).argmax(axis=0)
-    bubble: Real = np.take_along_axis(bubbles, last[None], axis=0)[0]
+    bubble: Real = np.take_along_axis(np.asarray(bubbles), last[None], axis=0)[0]
     return by_rank[last], bubble
 
 

@@ -9,14 +9,14 @@ import numpy as np
 from estimators.decoder import attention_weights, ffn_width, result_width
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Problem
+    from estimators.decoder import Shape
     from estimators.values import Array, Real
 
 PASSES = 3
 """Products with a weight in a step: forward, gradient of the input, gradient of the weight."""
 
 
-def independent_share(problem: Problem, gemm: Real, vocabulary: Real, step: Real) -> Array:
+def independent_share(shape: Shape, gemm: Real, vocabulary: Real, step: Real) -> Array:
     """Return the root of the summed squares of the products' shares of a step.
 
     Products whose errors are independent with the same deviation e make the step err by e times
@@ -30,11 +30,11 @@ def independent_share(problem: Problem, gemm: Real, vocabulary: Real, step: Real
         Seconds of the layers' products, of the vocabulary, and of the step.
     """
     # products of latents count by their weights
-    down, up = attention_weights(problem)
-    result = result_width(problem)
-    merged = (down + up) / problem.shape.hidden_size - result
-    wide = ffn_width(problem, problem.shape.sparse_share)
-    gates = np.where(problem.shape.uses_glu, 2.0, 1.0)
+    down, up = attention_weights(shape)
+    result = result_width(shape)
+    merged = (down + up) / shape.hidden_size - result
+    wide = ffn_width(shape, shape.sparse_share)
+    gates = np.where(shape.uses_glu, 2.0, 1.0)
     widths = [merged, result, gates * wide, wide]
     spread = sum(np.square(width) for width in widths) / np.square(sum(widths))
     squares = np.square(gemm / step) * spread + np.square(vocabulary / step)

@@ -8,9 +8,9 @@ import numpy as np
 
 from estimators.factored import take
 from estimators.training_step import network
-from estimators.training_step.layer import Layer, Size
+from estimators.training_step.gemm import stream_seconds
+from estimators.training_step.layer import Layer
 from estimators.training_step.network import Group
-from estimators.training_step.products import stream_seconds
 from estimators.training_step.replicas import Share, layer_shares
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from estimators.decoder import Parameters
     from estimators.training_step.problem import Layout, Problem
+    from estimators.training_step.sizes import Size
     from estimators.training_step.vocabulary import Vocabulary
     from estimators.values import Array, Real
 
@@ -98,8 +99,7 @@ def added_of(
 
     def seconds(parameters: Real) -> Real:
         traffic = problem.sharding.accumulation_traffic_bytes * parameters
-        streamed: Real = stream_seconds(traffic, problem)
-        return streamed
+        return stream_seconds(traffic, problem.system)
 
     return Added(
         {name: seconds(dense + experts) for name, (dense, experts) in of_layer.items()},
@@ -132,8 +132,8 @@ class Costs(NamedTuple):
 def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spent:
     """Return the seconds of a layer as a step needs them."""
     tensor, volume = layout.tensor_parallel, 2.0 * size.tokens * size.hidden
-    group = Group(tensor, problem.system.nvlink_size)
-    whole = network.gather_seconds(group, volume, problem)
+    group = Group(tensor, problem.network.nvlink_size)
+    whole = network.gather_seconds(group, volume, problem.network)
     waits = layer.forward["host"] + layer.backward["host"]
     return Spent(
         of_layers(layer),

@@ -14,8 +14,7 @@ import numpy as np
 
 from estimators.factored import Gathered, stacked, take
 from estimators.training_step import network
-from estimators.training_step.further import with_further_tokens
-from estimators.training_step.kinds import average, kinds_of
+from estimators.training_step.kinds import average, kinds_of, of_last
 from estimators.training_step.layer import layer_of
 from estimators.training_step.memory import (
     Microbatch,
@@ -31,7 +30,12 @@ from estimators.training_step.pace import paced_by
 from estimators.training_step.pipelines import microbatches_of, over_kinds
 from estimators.training_step.replicas import Window, exchange_seconds
 from estimators.training_step.spent import Costs, Spent, spent_on
-from estimators.training_step.vocabulary import Vocabulary, vocabulary_of
+from estimators.training_step.vocabulary import (
+    FurtherLayer,
+    Vocabulary,
+    vocabulary_of,
+    with_further_tokens,
+)
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
@@ -74,12 +78,15 @@ def costs_of(shared: Shared, problem: Problem) -> Costs:
     table, to_layer, size = shared.splits.layer, shared.splits.to_layer, shared.size
     kinds = kinds_of(problem)
     spent = [
-        spent_on(layer_of(shared.work[kind.name], kind.values, table), size, kind.values, table)
+        spent_on(layer_of(shared.work[kind.name], kind.problem, table), size, kind.problem, table)
         for kind in kinds
     ]
     of_average: Spent = average(kinds, spent)
     vocabulary = vocabulary_of(shared.vocabulary, problem, of_average.clock)
-    vocabulary = with_further_tokens(vocabulary, kinds, spent, size, problem, table)
+    if np.any(problem.shape.num_mtp_layers):
+        figures = ([getattr(part, name) for part in spent] for name in FurtherLayer._fields)
+        further = FurtherLayer(*(of_last(kinds, figure) for figure in figures))
+        vocabulary = with_further_tokens(vocabulary, further, size, problem, table)
     layer = of_average.take(to_layer)
     by_kind = {kinds[0].name: layer}
     if len(kinds) > 1:
@@ -94,10 +101,10 @@ def stored_bytes(shared: Shared, problem: Problem) -> dict[str, Microbatch]:
     """Return the bytes of a microbatch by kind of layer; `mtp` are layers of further tokens."""
     table, to_layer, size = shared.splits.layer, shared.splits.to_layer, shared.size
     kinds = kinds_of(problem)
-    stored = {kind.name: microbatch_of(size, kind.values, table).take(to_layer) for kind in kinds}
+    stored = {kind.name: microbatch_of(size, kind.problem, table).take(to_layer) for kind in kinds}
     if np.any(problem.shape.num_mtp_layers):
         last = kinds[-1]
-        further = take(further_bytes(size, last.values), to_layer)
+        further = take(further_bytes(size, last.problem), to_layer)
         layer = stored[last.name]
         stored["mtp"] = layer._replace(kept=layer.kept + further)
     return stored
@@ -252,7 +259,7 @@ def layer_joules(layer: Spent, vocabulary: Vocabulary, problem: Problem, layout:
         Figures of one microbatch, one element a row of `layout`.
     """
     microbatches = microbatches_of(problem.run, layout)
-    of_all: Real = problem.shape.num_layers * layer.joules + vocabulary.joules
+    of_all = problem.shape.num_layers * layer.joules + vocabulary.joules
     return microbatches * of_all / layout.pipeline_parallel
 
 
@@ -267,8 +274,8 @@ def _transfers(layer: Spent, problem: Problem, layout: Layout) -> Real:
     ``v m (1 - o) + p - 1 + o p (v - 1)`` transfers each way.
     """
     microbatches = microbatches_of(problem.run, layout)
-    group = network.pipeline_of(problem, layout)
-    once = network.neighbour_seconds(group, layer.sent_bytes, problem) + layer.gathering
+    group = network.pipeline_of(problem.network, layout)
+    once = network.neighbour_seconds(group, layer.sent_bytes, problem.network) + layer.gathering
     once = once + problem.program.pipeline_hop_seconds
     stages, chunks = layout.pipeline_parallel, layout.virtual_pipeline
     # a stage with several chunks waits only while the pipeline fills and drains

@@ -23,7 +23,7 @@ from estimators.factored import distinct, runs, take
 from estimators.training_step import inputs as given
 from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.kinds import kinds_of
-from estimators.training_step.layer import LAYER_KEYS, Size, Work, size_of, work_of
+from estimators.training_step.layer import LAYER_KEYS, Work, work_of
 from estimators.training_step.memory import gathered_bytes, state_bytes
 from estimators.training_step.pipelines import Held, held_at, ranks_at
 from estimators.training_step.problem import Layout, Problem
@@ -37,8 +37,9 @@ from estimators.training_step.replicas import (
     optimizer_seconds,
     stage_shares,
 )
+from estimators.training_step.sizes import Size, size_of
 from estimators.training_step.spent import Added, added_of
-from estimators.training_step.vocabulary import Words, words_of
+from estimators.training_step.vocabulary import VocabularyWork, vocabulary_work
 
 if TYPE_CHECKING:
     from estimators.contract import Array, Catalog, Columns, Values
@@ -147,7 +148,7 @@ class Shared(NamedTuple):
     splits: Splits
     size: Size
     work: dict[str, Work]
-    vocabulary: Words
+    vocabulary: VocabularyWork
     added: Added
     flight: Held
     end_seconds: Real
@@ -161,9 +162,9 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
     """
     splits = splits_of(layouts, is_cell=is_cell)
     kinds, size = kinds_of(problem), size_of(problem, splits.layer)
-    counts = {kind.name: parameters(kind.values) for kind in kinds}
+    counts = {kind.name: parameters(kind.problem.shape) for kind in kinds}
     if np.any(problem.shape.num_mtp_layers):
-        counts["mtp"] = mtp_parameters(problem)
+        counts["mtp"] = mtp_parameters(problem.shape)
     shares = stage_shares(ranks_at(problem, splits.share), counts, problem.shape, splits.share)
     most = fullest(shares)
     stages = np.flatnonzero(np.bincount(layouts["zero_stage"], minlength=4)).tolist() or [0]
@@ -172,8 +173,8 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
         problem,
         splits,
         size,
-        {kind.name: work_of(kind.values, splits.layer) for kind in kinds},
-        words_of(size, problem, splits.layer),
+        {kind.name: work_of(kind.problem, splits.layer) for kind in kinds},
+        vocabulary_work(size, problem, splits.layer),
         added_of(counts, most, problem, splits.share).take(splits.to_share),
         held_at(problem, splits.split),
         take(end_seconds(problem, splits.share), splits.to_share),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,25 +17,27 @@ from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError
 from estimators.distinct import distinct
 from estimators.kernels.attention import BACKWARD_PRODUCTS, MeasuredAttention
 from estimators.kernels.products import FORMATS as PLACES
-from estimators.kernels.products import FORMULA, PEAKS, measured_accelerators
+from estimators.kernels.products import FORMULA, measured_accelerators
 from estimators.structure import real
 from estimators.timings import SECONDS, Compared, TimedInput, TimedKernels, TimedKind
 from estimators.training_step import power
 from estimators.training_step.attention import attention_core
 from estimators.training_step.collectives import COLLECTIVES, compare_collectives
-from estimators.training_step.problem import Layout, Problem
-from estimators.training_step.products import (
-    FACTORS,
+from estimators.training_step.gemm import (
     PASSES,
     SMALL,
-    Product,
+    WEIGHT_GRADIENT,
+    Gemm,
     of_format,
     seconds_of,
     shapes_of,
 )
+from estimators.training_step.layer import LAYER_KEYS
+from estimators.training_step.problem import Layout, Problem
+from estimators.training_step.sizes import size_of
 
 if TYPE_CHECKING:
-    from estimators.values import Place
+    from estimators.values import Place, Real
 
 System = Callable[[str, Catalog], Problem]
 """Returns a system, with the measured products of its accelerator."""
@@ -51,6 +53,12 @@ OTHER_FORMATS = {"fp32": "fp32", "tf32": "tf32"}
 
 LAYOUTS = dict(zip(("tn", "nn", "nt"), PASSES, strict=True))
 """Operands of a product as cuBLAS names them -> its pass, in Transformer Engine."""
+
+FACTORS = (
+    *("product_rate_factor", "fp8_product_rate_factor"),
+    *("fp8_product_rate_factor", "fp4_product_rate_factor"),
+)
+"""Constants: rate over that of the measured kernels, one for each of `kernels.products.FORMATS`."""
 
 IN_WORDS = {
     "product_rate_factor": "16 bits",
@@ -99,13 +107,15 @@ def files(system: System) -> tuple[TimedKernels, ...]:
         problem = _measured(system, name, catalog)
         kernels, measured = problem.kernels, problem.kernels.measured
         if measured is not None:
-            rates = MeasuredAttention(catalog, {**problem, "head_size": columns["head_size"]})
+            run, program = problem.run, kernels.attention_program
+            rates = MeasuredAttention(
+                catalog, kernels.kernels, run.accelerator, program, columns["head_size"]
+            )
             kernels = replace(kernels, measured=measured._replace(attention=rates))
-        shape = replace(problem.shape, seq_len=real(columns["seq_len"]))
-        return compare_attention(columns, replace(problem, shape=shape, kernels=kernels), sustained)
+        return compare_attention(columns, replace(problem, kernels=kernels), sustained)
 
     def collectives(columns: Columns, name: str, catalog: Catalog, _sustained: bool) -> Compared:
-        return compare_collectives(columns, system(name, catalog))
+        return compare_collectives(columns, system(name, catalog).network)
 
     return (
         TimedKernels("products", PRODUCTS, products),
@@ -144,33 +154,33 @@ def compare_products(columns: Columns, problem: Problem, is_sustained: bool) -> 
     read: Array = np.full(len(seconds), np.nan)
     # sizes of one product each: as of a batch
     of_batch = replace(problem, shape=replace(problem.shape, hidden_size=real(rows)))
-    for low_format, way, group in _groups(columns, place):
-        product = Product(rows[group], width[group], depth[group], 1.0, way)
-        [read[group]] = seconds_of([product], _in_format(of_batch, np.int64(low_format)))
-    adds = np.equal(columns["layout"], PASSES[2]) & np.equal(columns["result_format"], "fp32")
+    for low_format, in_pass, group in _groups(columns, place):
+        gemm = Gemm(rows[group], width[group], depth[group], 1.0, in_pass)
+        [read[group]] = seconds_of([gemm], _in_format(of_batch, np.int64(low_format)))
+    adds = np.equal(columns["layout"], WEIGHT_GRADIENT) & np.equal(columns["result_format"], "fp32")
     read = read * np.where(adds, problem.kernels.accumulating_product_ratio, 1.0)
     in_formats = _in_format(problem, place)
-    peak = np.asarray(of_format(PEAKS, in_formats))
+    peak = of_format(problem.system.peaks, place)
     left_out = {
         "in a format that no step computes in": ~known,
         "in a format that was not measured": (place > 0) & np.isnan(read),
         "of several products at once": np.greater(columns["batch"], 1),
         "faster than the peak": flops / seconds > FASTEST * peak,
     }
-    is_narrow, is_short = shapes_of(rows, width, depth)
+    is_narrow, is_short = shapes_of(Gemm(rows, width, depth))
     kinds = (
         *(
             (constant, f"products in {name}", np.equal(np.take(FACTORS, place), constant))
             for constant, name in IN_WORDS.items()
         ),
         *(
-            (f"{way}_rate_factor", name, np.equal(columns["layout"], way))
-            for way, name in GRADIENTS.items()
+            (f"{in_pass}_rate_factor", name, np.equal(columns["layout"], in_pass))
+            for in_pass, name in GRADIENTS.items()
         ),
         ("narrow_product_rate_factor", f"at most {SMALL:,} rows or columns", is_narrow),
         ("short_product_rate_factor", f"inner size of at most {SMALL:,}", is_short),
     )
-    joules = power.product_joules(flops, in_formats)
+    joules = power.gemm_joules(flops, in_formats)
     return _compared(seconds, read, joules, left_out, kinds, problem, is_sustained)
 
 
@@ -182,10 +192,10 @@ def _in_format(problem: Problem, low_format: Place) -> Problem:
 def _groups(columns: Columns, place: Array) -> Iterator[tuple[int, str, Array]]:
     """Yield number format, pass and rows of the products that have both in common."""
     for low_format in distinct(place).tolist():
-        for way in PASSES:
-            rows = (place == low_format) & np.equal(columns["layout"], way)
+        for in_pass in PASSES:
+            rows = (place == low_format) & np.equal(columns["layout"], in_pass)
             if rows.any():
-                yield low_format, way, rows
+                yield low_format, in_pass, rows
 
 
 def compare_attention(columns: Columns, problem: Problem, is_sustained: bool) -> Compared:
@@ -196,14 +206,23 @@ def compare_attention(columns: Columns, problem: Problem, is_sustained: bool) ->
     columns
         Those of `ATTENTION`.
     problem
-        A system, with the length of sequences and the measured rates of each row.
+        A system, with the measured rates of each row.
     """
     tokens = columns["num_sequences"] * columns["seq_len"]
     query = columns["num_heads"] * columns["head_size"]
-    layout = Layout.of({"microbatch_size": columns["num_sequences"], "context_parallel": 1})
-    fused = replace(problem, choices=replace(problem.choices, attention="flash"))
-    part = Part(tokens, query, query, columns["num_heads"])
-    core = attention_core(part, fused, layout)
+    heads, head_size = real(columns["num_heads"]), real(columns["head_size"])
+    shape = replace(
+        problem.shape,
+        seq_len=real(columns["seq_len"]),
+        num_heads=heads,
+        num_kv_heads=heads,
+        qk_head_size=head_size,
+        v_head_size=head_size,
+    )
+    choices = replace(problem.choices, attention="flash")
+    fused = replace(problem, shape=shape, choices=choices)
+    layout = Layout.of(dict.fromkeys(LAYER_KEYS, 1) | {"microbatch_size": columns["num_sequences"]})
+    core = attention_core(size_of(fused, layout), fused, layout)
     is_backward = np.equal(columns["stage"], "backward")
     # half of the scores: those that a causal mask leaves
     flops = 2.0 * tokens * columns["seq_len"] * query
@@ -219,26 +238,17 @@ def compare_attention(columns: Columns, problem: Problem, is_sustained: bool) ->
     return _compared(columns["seconds"], read, joules, left_out, kinds, problem, is_sustained)
 
 
-class Part(NamedTuple):
-    """One GPU's part of a layer, as attention takes it: tokens, widths and number of heads."""
-
-    tokens: Array
-    query: Array
-    result: Array
-    heads: Array
-
-
 def _compared(
     seconds: Array,
     read: Array,
-    joules: Array,
+    joules: Real,
     left_out: dict[str, Array],
     kinds: tuple[tuple[str, str, Array], ...],
     problem: Problem,
     is_sustained: bool,
 ) -> Compared:
     """Return measured seconds, at full clock, over those that a step reads."""
-    clock = power.loop_clock(joules, seconds, problem) if is_sustained else 1.0
+    clock = power.loop_clock(joules, seconds, problem.power) if is_sustained else 1.0
     seen: Array = np.zeros(len(seconds), dtype=bool)
     reasons = {}
     for reason, rows in left_out.items():

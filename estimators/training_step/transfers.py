@@ -8,60 +8,59 @@ transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
 from estimators.training_step import network
-from estimators.training_step.dispatch import (
-    Exchange,
-    exchange_of,
-    hides_behind_shared,
-    overlaps,
-)
-from estimators.training_step.formats import SPLITS_EXCHANGES, by_recipe, wire_bytes
-from estimators.training_step.latent import gathered_width
+from estimators.training_step.dispatch import AllToAll, all_to_all_of, overlaps
+from estimators.training_step.formats import SPLITS_COLLECTIVES, flag_of_recipe, wire_bytes
+from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.network import Group
-from estimators.training_step.products import stream_seconds
 
-Way = dict[str, Any]
+if TYPE_CHECKING:
+    from estimators.training_step.attention import Core
+    from estimators.training_step.problem import Layout, Overlap, Problem
+    from estimators.training_step.sizes import Size
+    from estimators.values import Flag, Real
+
+Parts = dict[str, "Real"]
+"""Seconds of one pass by part."""
 
 CORRECTION_BYTES = 6.0
 """Bytes to add the result of one ring step to an entry of the output: the result is read, the sum
 is read and written, all in 16 bits (context_parallel.py lines 139 to 167)."""
 
 
-def pieces_of(values: Values, layout: Values) -> Any:
-    """Return into how many pieces a product with a tensor-parallel exchange is cut: ranks, or one.
+def pieces_of(problem: Problem, layout: Layout) -> Real:
+    """Return into how many pieces a matmul with a tensor-parallel collective is cut: ranks, or 1.
 
     Pieces travel through buffers that GPUs of one NVLink domain share. Buffers hold 16 bits, FP8
     and MXFP8, and no other format.
     """
-    splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
-    splits = splits & values["splits_tensor_exchanges"]
-    splits = splits & by_recipe(SPLITS_EXCHANGES, values)
-    splits = splits & (layout["tensor_parallel"] <= values["nvlink_size"])
-    return np.where(splits, np.maximum(layout["tensor_parallel"], 1.0), 1.0)
+    splits = layout.uses_sequence_parallel & problem.overlap.splits_tensor_exchanges
+    splits = splits & flag_of_recipe(SPLITS_COLLECTIVES, problem.formats.recipe)
+    splits = splits & (layout.tensor_parallel <= problem.network.nvlink_size)
+    return np.where(splits, np.maximum(layout.tensor_parallel, 1.0), 1.0)
 
 
-def shards_of(values: Values, layout: Values) -> tuple[Any, ...]:
-    """Return the shares of the rows into which a product is cut during its gathering.
+def shards_of(problem: Problem, layout: Layout) -> tuple[Real, ...]:
+    """Return the shares of the rows into which a matmul is cut during its gathering.
 
     A rank that starts with its own shard multiplies that first, then all shards before it in one
-    product, and all shards behind it in another (huggingface/nanotron @0e0a27ea
+    GEMM, and all shards behind it in another (huggingface/nanotron @0e0a27ea
     src/nanotron/parallel/tensor_parallel/functional.py lines 165 to 245 and 500 to 545). The rank
-    in the middle has three products; the others wait for it.
+    in the middle has three GEMMs; the others wait for it.
     """
-    tensor = np.maximum(layout["tensor_parallel"], 1.0)
-    splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
-    starts = splits & (tensor > 1) & values["starts_with_own_shard"]
+    tensor = np.maximum(layout.tensor_parallel, 1.0)
+    starts = layout.uses_sequence_parallel & problem.overlap.starts_with_own_shard
+    starts = starts & (tensor > 1)
     if not np.any(starts):
         return (1.0,)
     before = np.floor((tensor - 1) / 2)
-    own = np.where(starts, 1 / tensor, 1.0)
+    first = np.where(starts, 1 / tensor, 1.0)
     others = (before / tensor, (tensor - 1 - before) / tensor)
-    return own, *(np.where(starts, share, 0.0) for share in others)
+    return first, *(np.where(starts, share, 0.0) for share in others)
 
 
 class Half(NamedTuple):
@@ -82,13 +81,13 @@ class Half(NamedTuple):
         Gathering of the first product's input once more, backward.
     """
 
-    column: Any
-    row: Any
-    gradient: Any
-    forward: Any
-    backward: Any
-    last: Any
-    again: Any
+    column: Real
+    row: Real
+    gradient: Real
+    forward: Real
+    backward: Real
+    last: Real
+    again: Real
 
 
 class Transfers(NamedTuple):
@@ -99,9 +98,9 @@ class Transfers(NamedTuple):
     attention, ffn
         Tensor-parallel collectives.
     pieces
-        Share of an exchange that can run during its product, where products run in pieces; 0 else.
-    own
-        Share of a product during which its gathering can run, where a rank starts with its own
+        Share of a collective that can run during its matmul, where matmuls run in pieces; 0 else.
+    first_shard
+        Share of a matmul during which its gathering can run, where a rank starts with its own
         shard; 0 else.
     ring
         Keys and values once around the ring.
@@ -115,74 +114,81 @@ class Transfers(NamedTuple):
 
     attention: Half
     ffn: Half
-    pieces: Any
-    own: Any
-    ring: Any
-    steps: Any
-    corrections: Any
-    expert: Exchange
+    pieces: Real
+    first_shard: Real
+    ring: Real
+    steps: Real
+    corrections: Real
+    expert: AllToAll
 
 
-def transfers_of(size: Any, values: Values, layout: Values) -> Transfers:
-    """Return the seconds of a layer's transfers; `size` as in `layer.size_of`.
+def transfers_of(size: Size, problem: Problem, layout: Layout) -> Transfers:
+    """Return the seconds of a layer's transfers.
 
     Tensors: attention and feed-forward layer have one all-reduce each way (arXiv 1909.08053 section
     3). Under sequence parallelism it is a reduce-scatter and an all-gather of the same volume, and
-    the backward pass gathers the inputs of products once more, during the product that makes the
-    gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture exchanges a copy of a token
-    for each of its experts.
+    the backward pass gathers the inputs of matmuls once more, during the matmul that makes the
+    gradient of the input (arXiv 2205.05198 section 4.2.2). A mixture sends a copy of a token to
+    each of its experts.
 
     Keys and values: the output is the sum of the ring's c steps. Steps up to the rank's own add to
     all of it, later ones to half: (3 c + 1)/4 passes over the output on average. The backward pass
     adds gradients likewise.
     """
-    group = network.groups(values, layout)
+    group = network.groups(problem.network, layout)
     tensor, context = group["tensor"], group["context"]
-    splits = np.asarray(layout["uses_sequence_parallel"], dtype=bool)
-    overlap = values["tensor_overlap_fraction"]
-    pieces = overlap * (1 - 1 / pieces_of(values, layout))
-    starts = splits & values["starts_with_own_shard"]
-    own = np.where(starts, overlap / np.maximum(tensor.size, 1.0), 0.0)
+    splits = layout.uses_sequence_parallel
+    overlap = problem.overlap.tensor_overlap_fraction
+    pieces = overlap * (1 - 1 / pieces_of(problem, layout))
+    starts = splits & problem.overlap.starts_with_own_shard
+    first_shard = np.where(starts, overlap / np.maximum(tensor.size, 1.0), 0.0)
 
-    volume, sparse = 2.0 * size.tokens * size.hidden, values["sparse_share"]
-    attention = ffn = _half(1.0, 1.0, volume, values, tensor, splits)
+    volume, sparse = 2.0 * size.tokens * size.hidden, problem.shape.sparse_share
+    attention = ffn = _half(1.0, 1.0, volume, problem, tensor, splits)
     if np.any(size.key_latent):
         # latents are gathered in place of the stream
         latents = 2.0 * size.tokens * gathered_width(size)
-        attention = _half(1.0, 1.0, volume, values, tensor, splits, latents)
+        attention = _half(1.0, 1.0, volume, problem, tensor, splits, latents)
     if np.any(sparse):
         # of a mixture only the experts that every token passes are split over these tensors
         shared = np.where(size.shared_ffn > 0, sparse, 0.0)
-        ffn = _half(1.0 - sparse, 1.0 - sparse + shared, volume, values, tensor, splits)
+        ffn = _half(1.0 - sparse, 1.0 - sparse + shared, volume, problem, tensor, splits)
 
     ring = context.size
     around = 2.0 * size.tokens * (size.key + size.value)
     entries = size.tokens * size.result * (3 * ring + 1) / 4
-    corrections = stream_seconds(CORRECTION_BYTES * entries, values, 4.0 * ring)
-    expert = Exchange(0.0, 0.0)
+    corrections = stream_seconds(CORRECTION_BYTES * entries, problem.system, 4.0 * ring)
+    expert = AllToAll(0.0, 0.0)
     if np.any(sparse):
-        exchange = exchange_of(size, values, layout, group)
-        expert = Exchange(sparse * exchange.forward, sparse * exchange.backward)
+        of_mixture = all_to_all_of(size, problem, layout, group)
+        expert = AllToAll(sparse * of_mixture.forward, sparse * of_mixture.backward)
     return Transfers(
         attention,
         ffn,
         pieces,
-        own,
-        (ring - 1) * network.neighbour_seconds(context, around, values),
+        first_shard,
+        (ring - 1) * network.neighbour_seconds(context, around, problem.network),
         (ring - 1) / np.maximum(ring, 1.0),
         np.where(ring > 1, corrections, 0.0),
         expert,
     )
 
 
+def gathered_width(size: Size) -> Real:
+    """Return the width that tensor-parallel ranks gather before attention: latents, or all."""
+    queries = np.where(size.query_latent > 0, size.query_latent, size.hidden)
+    latents = queries + size.key_latent + size.rotary
+    return np.where(size.key_latent > 0, latents, size.hidden)
+
+
 def _half(
-    dense: Any,
-    share: Any,
-    volume: Any,
-    values: Values,
+    dense: Real,
+    share: Real,
+    volume: Real,
+    problem: Problem,
     group: Group,
-    splits: Any,
-    before: Any = None,
+    splits: Flag,
+    before: Real | None = None,
 ) -> Half:
     """Return the seconds of the collectives of `share` of a volume.
 
@@ -197,21 +203,21 @@ def _half(
     before
         Bytes before the first product; None: as many.
     """
-    row = column = network.gather_seconds(group, share * volume, values)
-    forward = backward = network.reduce_seconds(group, share * volume, values)
+    row = column = network.gather_seconds(group, share * volume, problem.network)
+    forward = backward = network.reduce_seconds(group, share * volume, problem.network)
     if before is not None:
-        column = network.gather_seconds(group, share * before, values)
-        backward = network.reduce_seconds(group, share * before, values)
+        column = network.gather_seconds(group, share * before, problem.network)
+        backward = network.reduce_seconds(group, share * before, problem.network)
     gathered, gradient = column, row
-    if np.any(values["low_format"]):
-        width = share - dense * (1.0 - wire_bytes(values) / 2.0)
+    if np.any(problem.formats.low_format):
+        width = share - dense * (1.0 - wire_bytes(problem) / 2.0)
         first = volume if before is None else before
-        gathered = network.gather_seconds(group, width * first, values)
-        gradient = network.gather_seconds(group, width * volume, values)
+        gathered = network.gather_seconds(group, width * first, problem.network)
+        gradient = network.gather_seconds(group, width * volume, problem.network)
     # of layers without such products nothing is exchanged
     has_any = np.where(share > 0, 1.0, 0.0)
     column, row, forward, backward, gathered, gradient = (
-        has_any * each for each in (column, row, forward, backward, gathered, gradient)
+        has_any * seconds for seconds in (column, row, forward, backward, gathered, gradient)
     )
     dense = dense / np.where(share > 0, share, 1.0)
     return Half(
@@ -226,8 +232,8 @@ def _half(
 
 
 def waits(
-    transfers: Transfers, values: Values, products: dict[str, Any], core: Any
-) -> dict[str, Way]:
+    transfers: Transfers, problem: Problem, matmuls: dict[str, Real], core: Core
+) -> dict[str, Parts]:
     """Return the seconds that each pass waits for transfers, and `hidden`: those that it loses.
 
     Transfers that hide behind arithmetic take multiprocessors, and so slow the arithmetic down:
@@ -235,71 +241,71 @@ def waits(
 
     Parameters
     ----------
-    products
-        Seconds of a layer's products by pass, and by place and pass.
-    core
-        Seconds of the core of attention.
+    matmuls
+        Seconds of a layer's matmuls, as in `matmuls.matmul_seconds`.
     """
-    tensor = _tensor(transfers, values, products)
-    context = _context(transfers, values, core)
-    exchange = transfers.expert._asdict()
-    taken, found = values["communication_sm_fraction"], {}
+    tensor = _tensor(transfers, problem.overlap, matmuls)
+    context = _context(transfers, problem.overlap, core)
+    tokens = transfers.expert._asdict()
+    taken = problem.network.communication_sm_fraction
     # pieces travel through copy engines and a few multiprocessors, not through NCCL's kernels
-    by_nccl = network.lost_share(values)
-    by_pieces = np.where(transfers.pieces > 0, values["tensor_exchange_sm_fraction"], by_nccl)
+    by_nccl = network.lost_share(problem.network)
+    by_pieces = problem.network.tensor_exchange_sm_fraction
+    by_tensor = np.where(transfers.pieces > 0, by_pieces, by_nccl)
     # tokens of one microbatch travel during arithmetic of the other pass of another one, as far as
     # that hides no other transfer
     work = {
-        "forward": products["forward"] + core.forward,
-        "backward": products["input_gradient"] + products["weight_gradient"] + core.backward,
+        "forward": matmuls["forward"] + core.forward,
+        "backward": matmuls["input_gradient"] + matmuls["weight_gradient"] + core.backward,
     }
-    busy = {name: tensor[name]["hidden"] + context[name]["hidden"] for name in work}
-    slowed = {
-        name: by_pieces * tensor[name]["hidden"] + taken * context[name]["hidden"] for name in work
-    }
-    share: Any = 0.0
-    sent = sum(exchange.values())
+    share: Real = 0.0
+    sent = tokens["forward"] + tokens["backward"]
     if np.any(sent):
-        free = sum(work.values()) - sum(busy.values())
-        share = overlaps(values) * np.minimum(free / np.where(sent > 0, sent, 1.0), 1.0)
-    shared = {"forward": products["shared_experts"], "backward": products["shared_backward"]}
-    beside_shared = hides_behind_shared(values)
+        busy = [tensor[name]["hidden"] + context[name]["hidden"] for name in work]
+        free = work["forward"] + work["backward"] - (busy[0] + busy[1])
+        share = overlaps(problem.overlap) * np.minimum(free / np.where(sent > 0, sent, 1.0), 1.0)
+    shared = {"forward": matmuls["shared_experts"], "backward": matmuls["shared_backward"]}
+    exposed = {}
     for name in work:
-        behind = share * exchange[name]
-        if np.any(beside_shared):
-            beside = np.minimum(exchange[name], shared[name])
-            behind = np.where(beside_shared, beside, behind)
-        expert = {
-            "expert_comm": exchange[name] - behind,
-            "hidden": slowed[name] + taken * behind,
-        }
-        found[name] = {**tensor[name], **context[name], **expert}
-    return found
+        # shared experts run in a separate stream: their first matmul while tokens are sent, the
+        # second while results come back; backward likewise (NVIDIA/Megatron-LM @d98e8a64
+        # megatron/core/transformer/moe/shared_experts.py `--moe-shared-expert-overlap`)
+        behind = np.where(
+            problem.overlap.overlaps_shared_experts,
+            np.minimum(tokens[name], shared[name]),
+            share * tokens[name],
+        )
+        slowed = by_tensor * tensor[name]["hidden"] + taken * context[name]["hidden"]
+        expert = {"expert_comm": tokens[name] - behind, "hidden": slowed + taken * behind}
+        exposed[name] = {**tensor[name], **context[name], **expert}
+    return exposed
 
 
-def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> dict[str, Way]:
+def _tensor(transfers: Transfers, overlap: Overlap, matmuls: dict[str, Real]) -> dict[str, Parts]:
     """Return the exposed and the hidden seconds of the collectives around attention and FFN.
 
-    If a program splits exchanges over t ranks, a product P runs in t pieces, each during the
-    exchange of another. Of an exchange E remains ``max(E / t, E - P (t - 1) / t)``: one piece, or
-    the time that P is too short for. That holds for the gathering before the first product of a
+    If a program splits collectives over t ranks, a matmul P runs in t pieces, each during the
+    collective of another. Of a collective E remains ``max(E / t, E - P (t - 1) / t)``: one piece,
+    or the time that P is too short for. That holds for the gathering before the first matmul of a
     pair, the scattering after the second one, and the gathering of its gradient. If a program
-    starts with its own shard, a gathering runs during one t-th of its product.
+    starts with its own shard, a gathering runs during one t-th of its matmul.
     """
-    overlap, pieces, own = values["tensor_overlap_fraction"], transfers.pieces, transfers.own
-    forward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
-    backward: dict[str, Any] = {"tensor_comm": 0.0, "hidden": 0.0}
+    pieces, first_shard = transfers.pieces, transfers.first_shard
+    forward: Parts = {"tensor_comm": 0.0, "hidden": 0.0}
+    backward: Parts = {"tensor_comm": 0.0, "hidden": 0.0}
     for name, half in (("attention", transfers.attention), ("ffn", transfers.ffn)):
         column, row = f"{name}_column", f"{name}_row"
-        # forward: the gathering during the first product, the scattering during the second
-        hidden = _beside(half.column, products[f"{column}_forward"], pieces, own)
-        hidden = hidden + _beside(half.row, products[f"{row}_forward"], pieces, 0.0)
+        # forward: the gathering during the first matmul, the scattering during the second
+        hidden = _hidden(half.column, matmuls[f"{column}_forward"], pieces, first_shard)
+        hidden = hidden + _hidden(half.row, matmuls[f"{row}_forward"], pieces, 0.0)
         forward["tensor_comm"] = forward["tensor_comm"] + half.forward - hidden
         forward["hidden"] = forward["hidden"] + hidden
-        # backward: the second product's gradient is gathered, the first one's is scattered
-        hidden = _beside(half.gradient, products[f"{row}_input_gradient"], pieces, own)
-        hidden = hidden + overlap * np.minimum(half.last, products[f"{column}_weight_gradient"])
-        behind = np.minimum(half.again, products[f"{column}_input_gradient"])
+        # backward: the second matmul's gradient is gathered, the first one's is scattered
+        hidden = _hidden(half.gradient, matmuls[f"{row}_input_gradient"], pieces, first_shard)
+        hidden = hidden + overlap.tensor_overlap_fraction * np.minimum(
+            half.last, matmuls[f"{column}_weight_gradient"]
+        )
+        behind = np.minimum(half.again, matmuls[f"{column}_input_gradient"])
         backward["tensor_comm"] = (
             backward["tensor_comm"] + half.backward - hidden + half.again - behind
         )
@@ -307,25 +313,24 @@ def _tensor(transfers: Transfers, values: Values, products: dict[str, Any]) -> d
     return {"forward": forward, "backward": backward}
 
 
-def _beside(exchange: Any, product: Any, pieces: Any, own: Any) -> Any:
-    """Return the seconds of an exchange that hide behind its product."""
-    return np.where(
-        pieces > 0, pieces * np.minimum(exchange, product), np.minimum(exchange, own * product)
-    )
+def _hidden(collective: Real, matmul: Real, pieces: Real, first_shard: Real) -> Real:
+    """Return the seconds of a collective that hide behind its matmul."""
+    in_pieces = pieces * np.minimum(collective, matmul)
+    return np.where(pieces > 0, in_pieces, np.minimum(collective, first_shard * matmul))
 
 
-def _context(transfers: Transfers, values: Values, core: Any) -> dict[str, Way]:
+def _context(transfers: Transfers, overlap: Overlap, core: Core) -> dict[str, Parts]:
     """Return the exposed and the hidden seconds of keys and values on their way around the ring.
 
     Each of c steps computes a c-th of attention. The keys and values of the next step travel
     meanwhile, except in the last step. Backward their gradients travel with them: twice the bytes.
     """
-    found: dict[str, Way] = {}
+    parts: dict[str, Parts] = {}
     for name, rounds, work in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
         moved = rounds * transfers.ring
-        hidden = values["context_overlap_fraction"] * np.minimum(moved, transfers.steps * work)
-        found[name] = {
+        hidden = overlap.context_overlap_fraction * np.minimum(moved, transfers.steps * work)
+        parts[name] = {
             "context_comm": moved - hidden + transfers.corrections,
             "hidden": hidden,
         }
-    return found
+    return parts

@@ -2,21 +2,41 @@
 
 The vocabulary is split over the tensor-parallel group. The last stage has output layer and loss,
 the first one the embedding.
+
+Multi-token prediction adds layers that predict tokens after the next one. Each has a projection and
+a layer of the model's last kind. The projection takes the hidden states, joined with the embeddings
+of the next tokens, to the width of the stream. Embedding, output layer and loss run once more for
+each. All run behind the last layer, on the rank with the output layer (arXiv 2412.19437 section
+2.2; NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/multi_token_prediction.py,
+`MultiTokenPredictionLayer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
 from estimators.training_step import network, power
 from estimators.training_step.formats import output_cast_bytes
+from estimators.training_step.gemm import (
+    IN_16_BITS,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Gemm,
+    seconds_of,
+    stream_seconds,
+    timed,
+)
 from estimators.training_step.network import Group
-from estimators.training_step.products import PASSES, Product, seconds_of, stream_seconds, timed
-from estimators.training_step.unvectorized import LOSS_BYTES, lost_seconds
+from estimators.training_step.streams import LOSS_BYTES, lost_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from estimators.training_step.problem import Layout, Problem
+    from estimators.training_step.sizes import Size
+    from estimators.values import Real
 
 
 class Vocabulary(NamedTuple):
@@ -25,119 +45,182 @@ class Vocabulary(NamedTuple):
     `joules` is the energy above idle of a GPU of the first stage and one of the last, together.
     """
 
-    embedding: Any
-    embedding_comm: Any
-    output: Any
-    output_comm: Any
-    joules: Any
+    embedding: Real
+    embedding_comm: Real
+    output: Real
+    output_comm: Real
+    joules: Real
 
 
-class Words(NamedTuple):
+class VocabularyWork(NamedTuple):
     """Seconds of both passes at full clock.
 
     Attributes
     ----------
     embedding, embedding_comm, output_comm
         See `Vocabulary`.
-    products, loss, norm
-        Seconds of the output layer's products, of the loss, and of the last norm.
+    matmuls, loss, norm
+        Seconds of the output layer's matmuls, of the loss, and of the last norm.
     flops
-        FLOPs of these products.
+        FLOPs of these matmuls.
     known
         1 where the size of the vocabulary is known, else 0.
     """
 
-    embedding: Any
-    embedding_comm: Any
-    products: Any
-    loss: Any
-    norm: Any
-    output_comm: Any
-    flops: Any
-    known: Any
+    embedding: Real
+    embedding_comm: Real
+    matmuls: Real
+    loss: Real
+    norm: Real
+    output_comm: Real
+    flops: Real
+    known: Real
 
 
-def vocabulary_of(words: Words, values: Values, clock: Any = 1.0) -> Vocabulary:
+def vocabulary_of(work: VocabularyWork, problem: Problem, clock: Real = 1.0) -> Vocabulary:
     """Return the seconds and the energy of both passes.
 
     Parameters
     ----------
     clock
-        Clock of the layers (`power.clocks_of`): products slow down with it.
+        Clock of the layers (`power.clocks_of`): matmuls slow down with it.
     """
-    streams = words.loss + words.norm + words.embedding
+    streams = work.loss + work.norm + work.embedding
     return Vocabulary(
-        words.known * words.embedding,
-        words.embedding_comm,
-        words.known * (1 / clock * words.products + words.loss + words.norm),
-        words.output_comm,
-        words.known * power.vocabulary_joules(words.flops, streams, clock, values),
+        work.known * work.embedding,
+        work.embedding_comm,
+        work.known * (1 / clock * work.matmuls + work.loss + work.norm),
+        work.output_comm,
+        work.known * power.vocabulary_joules(work.flops, streams, clock, problem),
     )
 
 
-def words_of(size: Any, values: Values, layout: Values) -> Words:
+def vocabulary_work(size: Size, problem: Problem, layout: Layout) -> VocabularyWork:
     """Return the seconds of both passes at full clock.
 
-    With T tokens, width h, and V/t words on a rank: three products of T x V/t x h; loss passes of
-    `loss_traffic_bytes` a logit; a last norm of 10 bytes an element; 14 bytes an element of
-    embeddings, and `embedding_gradient_bytes` a weight for their gradient.
-
-    Parameters
-    ----------
-    size
-        One GPU's part of a layer, from `layer.size_of`.
+    With T tokens, width h, and V/t entries of the vocabulary on a rank: three matmuls of
+    T x V/t x h; loss passes of `loss_traffic_bytes` a logit; a last norm of 10 bytes an element;
+    14 bytes an element of embeddings, and `embedding_gradient_bytes` a weight for their gradient.
     """
-    tensor = layout["tensor_parallel"]
-    group = Group(tensor, values["nvlink_size"])
-    columns = np.maximum(values["vocab_size"], 1) / tensor
-    ways = (
-        Product(size.tokens, columns, size.hidden),
-        Product(size.tokens, size.hidden, columns, way=PASSES[1]),
-        Product(size.hidden, columns, size.tokens, way=PASSES[2]),
-    )
-    forward, inputs, weights = _of_output(ways, values)
-    # the gradient of the weights is added to a buffer, as that of a layer's
-    weights = values["accumulating_product_ratio"] * weights
-    logits = size.tokens * columns
-    casts = output_cast_bytes(size.tokens, size.hidden, logits, values)
-    loss = stream_seconds(values["loss_traffic_bytes"] * logits + casts, values, 12.0)
-    if np.any(values["unvectorized_loss"]):
-        loss = loss + lost_seconds(values["unvectorized_loss"] * logits, LOSS_BYTES, values)
+    system, program = problem.system, problem.program
+    group = Group(layout.tensor_parallel, problem.network.nvlink_size)
+    columns = np.maximum(problem.shape.vocab_size, 1) / layout.tensor_parallel
+    logits, volume = size.tokens * columns, 2.0 * size.tokens * size.hidden
+    casts = output_cast_bytes(size.tokens, size.hidden, logits, problem)
+    loss = stream_seconds(program.loss_traffic_bytes * logits + casts, system, 12.0)
+    if np.any(program.unvectorized_loss):
+        loss = loss + lost_seconds(program.unvectorized_loss * logits, LOSS_BYTES, system)
     # last norm: 4 bytes forward, 6 backward; a row looked up 4, its gradient added in 32 bits 10
-    norm = stream_seconds(10.0 * size.rows * size.hidden, values, 2.0)
-    rows = 14.0 * size.tokens * size.hidden
-    # the gradient of the embedding has a row for every word
-    whole = values["embedding_gradient_bytes"] * columns * size.hidden
-    embedding = stream_seconds(rows + whole, values, 4.0)
-    volume = 2.0 * size.tokens * size.hidden
-    splits = layout["uses_sequence_parallel"]
-    once = np.where(
+    norm = stream_seconds(10.0 * size.rows * size.hidden, system, 2.0)
+    # the gradient of the embedding has a row for every entry of the vocabulary
+    whole = program.embedding_gradient_bytes * columns * size.hidden
+    embedding = stream_seconds(14.0 * size.tokens * size.hidden + whole, system, 4.0)
+    splits = layout.uses_sequence_parallel
+    collective = np.where(
         splits,
-        network.gather_seconds(group, volume, values),
-        network.reduce_seconds(group, volume, values),
+        network.gather_seconds(group, volume, problem.network),
+        network.reduce_seconds(group, volume, problem.network),
     )
     # maximum, sum and target of the loss are reduced over the group in 32 bits
-    small = 3 * network.reduce_seconds(group, 4.0 * size.tokens, values)
-    flops = 3 * 2.0 * size.tokens * columns * size.hidden
-    known = np.where(values["vocab_size"] > 0, 1.0, 0.0)
+    small = 3 * network.reduce_seconds(group, 4.0 * size.tokens, problem.network)
+    known = np.where(problem.shape.vocab_size > 0, 1.0, 0.0)
     twice = np.where(splits, 2.0, 1.0)
-    return Words(
+    return VocabularyWork(
         embedding,
-        known * twice * once,
-        forward + inputs + weights,
+        known * twice * collective,
+        _matmul_seconds(size, columns, problem),
         loss,
         norm,
-        known * (once * twice + small),
-        flops,
+        known * (collective * twice + small),
+        3 * 2.0 * size.tokens * columns * size.hidden,
         known,
     )
 
 
-def _of_output(ways: Sequence[Product], values: Values) -> Sequence[Any]:
-    """Return the seconds of the output layer's products, in 16 bits if it is not quantized."""
-    found = seconds_of(ways, values, low=False)
-    is_low = np.asarray(values["quantizes_output_layer"], dtype=bool)
-    if not (np.any(is_low) and np.any(values["low_format"])):
-        return found
-    low = timed(ways, values, low=True)
-    return [np.where(is_low, one, other) for one, other in zip(low, found, strict=True)]
+def _matmul_seconds(size: Size, columns: Real, problem: Problem) -> Real:
+    """Return the seconds of the output layer's matmuls, in 16 bits if it is not quantized."""
+    gemms = _passes(size.tokens, columns, size.hidden)
+    seconds = timed(gemms, problem, IN_16_BITS)
+    low_format, is_low = problem.formats.low_format, problem.formats.quantizes_output_layer
+    if np.any(is_low) and np.any(low_format):
+        low = timed(gemms, problem, low_format)
+        seconds = [np.where(is_low, *both) for both in zip(low, seconds, strict=True)]
+    return _added_up(seconds, problem)
+
+
+def _passes(rows: Real, columns: Real, depth: Real) -> tuple[Gemm, Gemm, Gemm]:
+    """Return the GEMMs of a matmul in the three passes."""
+    return (
+        Gemm(rows, columns, depth),
+        Gemm(rows, depth, columns, in_pass=INPUT_GRADIENT),
+        Gemm(depth, columns, rows, in_pass=WEIGHT_GRADIENT),
+    )
+
+
+def _added_up(seconds: Sequence[Real], problem: Problem) -> Real:
+    """Return the seconds of three passes; the weights' gradient is added to a buffer."""
+    forward, inputs, weights = seconds
+    return forward + inputs + problem.kernels.accumulating_product_ratio * weights
+
+
+# ---- further tokens ----
+
+
+class FurtherLayer(NamedTuple):
+    """Seconds and joules of a layer that predicts a further token, and its clock."""
+
+    seconds: Real
+    joules: Real
+    clock: Real
+
+
+def with_further_tokens(
+    vocabulary: Vocabulary, layer: FurtherLayer, size: Size, problem: Problem, layout: Layout
+) -> Vocabulary:
+    """Return the vocabulary with the costs of further tokens on the rank of the output layer.
+
+    `vocabulary` is that of the next token alone.
+    """
+    times = problem.shape.num_mtp_layers
+    projection = projection_of(size, problem, layout, layer.clock)
+    output, embedding = vocabulary.output, vocabulary.embedding
+    comm = projection.comm + vocabulary.output_comm + vocabulary.embedding_comm
+    joules = layer.joules + projection.joules + vocabulary.joules
+    return vocabulary._replace(
+        output=output + times * (layer.seconds + projection.seconds + output + embedding),
+        output_comm=vocabulary.output_comm + times * comm,
+        joules=vocabulary.joules + times * joules,
+    )
+
+
+class Projection(NamedTuple):
+    """Seconds of a projection with its norms, of its collectives, and its energy above idle."""
+
+    seconds: Real
+    comm: Real
+    joules: Real
+
+
+def projection_of(size: Size, problem: Problem, layout: Layout, clock: Real) -> Projection:
+    """Return the costs of the projection of a further token.
+
+    The projection, 2 h by h, is split by its columns. Ranks gather its result, and each takes its
+    rows of the sequence; backward likewise. Two norms come before it, and their results are joined.
+    """
+    wide, narrow = 2.0 * size.hidden, size.hidden / layout.tensor_parallel
+    matmuls = _added_up(seconds_of(_passes(size.tokens, narrow, wide), problem), problem)
+    # norms 4 forward and 6 backward, joined and parted 4 each
+    streams = stream_seconds(18.0 * size.rows * wide, problem.system, 8.0)
+    group = Group(layout.tensor_parallel, problem.network.nvlink_size)
+    volume = 2.0 * size.tokens * size.hidden
+    single = network.gather_seconds(group, volume, problem.network)
+    double = network.gather_seconds(group, 2 * volume, problem.network)
+    # under sequence parallelism: gathered before, and gradients scattered
+    split = 2 * double + 2 * single
+    whole = single + network.reduce_seconds(group, 2 * volume, problem.network)
+    flops = 3 * 2.0 * size.tokens * wide * narrow
+    return Projection(
+        matmuls / clock + streams,
+        np.where(layout.uses_sequence_parallel, split, whole),
+        power.vocabulary_joules(flops, streams, clock, problem),
+    )

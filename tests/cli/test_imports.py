@@ -19,7 +19,7 @@ ASK = """if True:
     code = run(sys.argv[1:])
     names = {name.partition(".")[0] for name in set(sys.modules) - before}
     print(code, *names - sys.stdlib_module_names)
-    print(*(name for name in sys.modules if name.startswith("warehouse.cli.")))
+    print(*(name for name in sys.modules if name.startswith(("warehouse.cli.", "estimators."))))
 """
 
 ASK_EACH = """if True:
@@ -40,7 +40,7 @@ COMMAND_LINE = {"warehouse", "estimators", "typer", "annotated_doc", "shellingha
 
 
 def imported(*arguments: object, **environment: str) -> tuple[set[str], set[str]]:
-    """Packages and modules of the command line that a fresh process imports for a command."""
+    """Packages, and modules of command line and estimators, that a fresh process imports."""
     done = subprocess.run(
         [sys.executable, "-c", ASK, *map(str, arguments)],
         env={**os.environ, **environment},
@@ -58,6 +58,7 @@ def imported(*arguments: object, **environment: str) -> tuple[set[str], set[str]
 def test_help_imports_typer_and_no_command() -> None:
     packages, modules = imported("--help")
     assert packages <= COMMAND_LINE
+    assert "estimators.columns" not in modules  # it reads the data dictionary
     assert not modules & {f"warehouse.cli.{entry.module or entry.name}" for entry in COMMANDS}
 
 

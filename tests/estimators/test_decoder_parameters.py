@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from estimators.decoder import (
+    Shape,
     attended_length,
     attention_weights,
     layer_parameters,
@@ -15,8 +17,8 @@ from estimators.decoder import (
     model_flops,
     mtp_parameters,
     parameters,
+    shape_of,
     unwindowed_share,
-    with_details,
 )
 from warehouse.database.catalog import packaged_catalog
 
@@ -34,17 +36,17 @@ COUNTS = {
 }
 
 
-def shape(name: str, **other: Any) -> dict[str, Any]:
+def shape(name: str, **other: Any) -> Shape:
     """Return a model's shape, its absent columns filled."""
-    return with_details({**packaged_catalog().tables["model"][name], **other})
+    return shape_of({**packaged_catalog().tables["model"][name], **other})
 
 
-def model_parameters(values: dict[str, Any]) -> tuple[float, float]:
+def model_parameters(model: Shape) -> tuple[float, float]:
     """Return the parameters of a model with its vocabulary and last norm, and the active ones."""
-    matrices = 1 if values["ties_embedding"] else 2
-    rest = matrices * values["vocab_size"] + (1 if values["uses_glu"] else 2)
-    whole, active = layer_parameters(values)
-    return whole + rest * values["hidden_size"], active + rest * values["hidden_size"]
+    matrices = 1 if model.ties_embedding else 2
+    rest = float((matrices * model.vocab_size + (1 if model.uses_glu else 2)) * model.hidden_size)
+    whole, active = layer_parameters(model)
+    return whole + rest, active + rest
 
 
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())
@@ -79,8 +81,8 @@ def test_latent_attention_without_a_latent_of_queries_projects_the_stream() -> N
 
 
 def test_layers_of_deepseek_are_of_two_kinds() -> None:
-    dense = parameters({**shape("deepseek_v3"), "sparse_share": 0.0})
-    mixed = parameters({**shape("deepseek_v3"), "sparse_share": 1.0})
+    dense = parameters(replace(shape("deepseek_v3"), sparse_share=0.0))
+    mixed = parameters(replace(shape("deepseek_v3"), sparse_share=1.0))
     assert dense.layer == 583_483_392
     assert dense.experts == 0
     assert mixed.layer + mixed.experts == 11_507_286_272
@@ -88,7 +90,7 @@ def test_layers_of_deepseek_are_of_two_kinds() -> None:
 
 
 def test_ranks_have_latents_router_and_norms_whole() -> None:
-    mixed = parameters({**shape("deepseek_v3"), "sparse_share": 1.0})
+    mixed = parameters(replace(shape("deepseek_v3"), sparse_share=1.0))
     # latents with their norms, router with its biases, two norms
     assert mixed.whole == 15_140_864 + 1_835_264 + 14_336
     # attention on one of two ranks, and the shared expert
@@ -118,27 +120,22 @@ def test_layer_parameters_leave_the_further_tokens_out() -> None:
 # ---- FLOPs ----
 
 
-def step(name: str, **other: Any) -> dict[str, Any]:
-    """Return a step of one sequence."""
-    return {**shape(name, **other), "global_batch_size": 1}
-
-
 def test_deepseek_has_the_flops_of_its_report() -> None:
-    values = step("deepseek_v3", num_mtp_layers=0)
+    model = shape("deepseek_v3", num_mtp_layers=0)
     tokens = 4096
     # 6 x 36.63e9 and causal attention: 250e9 a token
-    assert least_flops(values) / tokens == pytest.approx(250.4e9, rel=0.001)
+    assert least_flops(model, 1) / tokens == pytest.approx(250.4e9, rel=0.001)
     # 2.664e6 hours of H800s for 14.8e12 tokens
-    rate = least_flops(values) / tokens * 14.8e12 / (2.664e6 * 3600)
+    rate = least_flops(model, 1) / tokens * 14.8e12 / (2.664e6 * 3600)
     assert rate == pytest.approx(386.4e12, rel=0.001)
     # scores of 192, values of 128: 4096 x 128 x 320 FLOPs a token and layer, causal
-    scores = 2 * (model_flops(values) - least_flops(values)) / tokens / 3 / 61 / 2
+    scores = 2 * (model_flops(model, 1) - least_flops(model, 1)) / tokens / 3 / 61 / 2
     assert scores == pytest.approx(4096 * 128 * 320)
 
 
 def test_a_further_token_counts_a_layer_a_projection_and_an_output_layer() -> None:
-    with_it, without = step("deepseek_v3"), step("deepseek_v3", num_mtp_layers=0)
-    more = (model_flops(with_it) - model_flops(without)) / 4096 / 3
+    with_it, without = shape("deepseek_v3"), shape("deepseek_v3", num_mtp_layers=0)
+    more = (model_flops(with_it, 1) - model_flops(without, 1)) / 4096 / 3
     # products of a layer without its norms and the router's biases
     layer = 585_318_656 - 2 * 7168 - 1536 - 512 - 256
     scores = 2 * 4096 * 128 * 320
@@ -146,38 +143,33 @@ def test_a_further_token_counts_a_layer_a_projection_and_an_output_layer() -> No
 
 
 def test_windows_of_the_last_tokens_leave_half_of_the_attention() -> None:
-    values = shape("gpt_oss_120B")
-    assert unwindowed_share(values) == 0.5
+    model = shape("gpt_oss_120B")
+    assert unwindowed_share(model) == 0.5
     # each of 4096 queries sees 128, but the first 128 see 64 on average
     pairs = 4096 * 128 - 128**2 / 2
-    assert attended_length(values) == pytest.approx(2 * pairs / 4096)
-    whole = step("gpt_oss_120B", attention_window=0, window_period=0)
-    saved = model_flops(whole) - model_flops(step("gpt_oss_120B"))
+    assert attended_length(model) == pytest.approx(2 * pairs / 4096)
+    whole = shape("gpt_oss_120B", attention_window=0, window_period=0)
+    saved = model_flops(whole, 1) - model_flops(model, 1)
     assert saved == pytest.approx(3 * 18 * 4 * 64 * 64 * (4096**2 - 2 * pairs))
 
 
 def test_chunks_are_short_sequences() -> None:
-    values = shape("llama4_scout", seq_len=32768)
-    assert attended_length(values) == 8192
-    assert unwindowed_share(values) == 0.25
+    model = shape("llama4_scout", seq_len=32768)
+    assert attended_length(model) == 8192
+    assert unwindowed_share(model) == 0.25
     # chunks as long as the sequence are no windows
     assert attended_length(shape("llama4_scout", seq_len=8192)) == 8192
 
 
 def test_counts_of_a_batch_are_those_of_its_rows() -> None:
     names = ("deepseek_v3", "gpt_oss_120B", "llama4_maverick", "gpt3_175B")
-    rows = [step(name) for name in names]
-    columns = {
-        key: np.array([row[key] for row in rows])
-        for key in rows[0]
-        if all(isinstance(row.get(key), int | float) for row in rows)
-    }
-    assert model_flops(columns) == pytest.approx([model_flops(row) for row in rows])
-    together = parameters(columns)
-    for place, row in enumerate(rows):
-        alone = parameters(row)
-        assert together.layer[place] == pytest.approx(alone.layer)
-        assert together.experts[place] == pytest.approx(alone.experts)
+    rows = [shape(name) for name in names]
+    columns = [field.name for field in fields(Shape)]
+    batch = Shape(**{name: np.array([getattr(row, name) for row in rows]) for name in columns})
+    assert model_flops(batch, 1) == pytest.approx([model_flops(row, 1) for row in rows])
+    together, alone = parameters(batch), [parameters(row) for row in rows]
+    assert together.layer == pytest.approx([of_row.layer for of_row in alone])
+    assert together.experts == pytest.approx([of_row.experts for of_row in alone])
 
 
 @pytest.mark.parametrize(
@@ -194,7 +186,7 @@ def test_counts_of_a_batch_are_those_of_its_rows() -> None:
 def test_published_rates_count_causal_attention_windows_and_further_tokens(
     name: str, length: int, rate: float, seconds: float, gpus: int, batch: int
 ) -> None:
-    values = {**step(name, seq_len=length)}
+    model = shape(name, seq_len=length)
     assert rate * seconds * gpus / batch / length == pytest.approx(
-        least_flops(values) / length, rel=0.005
+        least_flops(model, 1) / length, rel=0.005
     )

@@ -11,14 +11,15 @@ from estimators.contract import Catalog, MeasuredTables
 from estimators.kernels.products import (
     FORMATS,
     FORMULA,
+    Chip,
     MeasuredProducts,
     kernels_of,
     measured_accelerators,
     roof_seconds,
 )
 from estimators.kernels.surface import surface_of
-from estimators.training_step.products import product_seconds
-from tests.estimators.training_step_cases import IDEAL, LLAMA, resolve
+from estimators.training_step.gemm import IN_16_BITS, Gemm, gemm_seconds
+from tests.estimators.training_step_cases import IDEAL, LLAMA, problem_with, resolve
 from warehouse.database.catalog import extended, packaged_catalog
 
 CHIP: dict[str, Any] = {
@@ -30,7 +31,8 @@ CHIP: dict[str, Any] = {
     "kernels": "chip",
 }
 SIDES = (1024, 4096)
-FP8, FP8_BLOCK, FP4 = (np.int64(FORMATS.index(name)) for name in ("fp8", "fp8_block", "nvfp4"))
+FP8, FP8_BLOCK, FP4 = "tensorwise", "blockwise", "nvfp4"
+"""Recipes with scales of a tensor and of blocks in 8 bits, and of blocks in 4 bits."""
 
 
 def catalog(follows_waves: bool = False, **rates: float) -> Catalog:
@@ -67,10 +69,9 @@ def catalog(follows_waves: bool = False, **rates: float) -> Catalog:
 
 
 VALUES: dict[str, Any] = {
-    "low_format": np.int64(0),
     "matrix_flops_per_second": 1e12,
-    "fp8_peak": 2e12,
-    "fp4_peak": 4e12,
+    "fp8_flops_per_second": 2e12,
+    "fp4_flops_per_second": 4e12,
     "hbm_bytes_per_second": 1e30,
     "num_sms": 4,
     "small_tile_efficiency": 0.5,
@@ -82,11 +83,21 @@ VALUES: dict[str, Any] = {
 }
 
 
+A_CHIP = Chip((1e12, 2e12, 2e12, 4e12), 1e30, 4, 0.5)
+
+
+def chip_named(known: Catalog, name: str, small_tile_efficiency: float) -> Chip:
+    """Return the rates of an accelerator."""
+    row: dict[str, Any] = dict(known.tables["accelerator"][name])
+    peaks = (row["bf16_flops_per_second"], np.nan, np.nan, np.nan)
+    return Chip(peaks, row["hbm_bytes_per_second"], row["num_sms"], small_tile_efficiency)
+
+
 def seconds(
     known: Catalog, rows: float, columns: float, depth: float, batch: float = 1.0, **changes: Any
 ) -> Any:
-    values = {**VALUES, **changes, "products": MeasuredProducts(known, "chip")}
-    return product_seconds(rows, columns, depth, values, batch)
+    problem = problem_with(known, **{**VALUES, "kernels": "chip", **changes})
+    return gemm_seconds(Gemm(rows, columns, depth, batch), problem, problem.formats.low_format)
 
 
 # ---- a surface ----
@@ -148,25 +159,25 @@ def test_products_of_one_kernel_have_the_efficiency_of_all_their_rows() -> None:
 
 def test_fp8_reads_its_own_surface_and_the_formula_where_there_is_none() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12)
-    low = seconds(known, 2048.0, 1024.0, 4096.0, low_format=FP8)
+    low = seconds(known, 2048.0, 1024.0, 4096.0, number_recipe=FP8)
     assert low == pytest.approx(2**34 / 1.5e12)
-    values = {**VALUES, "low_format": FP8, "products": MeasuredProducts(known, "chip")}
-    kept = product_seconds(2048.0, 1024.0, 4096.0, values, low=False)
-    assert kept == pytest.approx(2**34 / 5e11)
-    alone = MeasuredProducts(catalog(), "chip").seconds(64, 64, 64, 1, values, low=True)
-    assert np.isnan(alone)
+    problem = problem_with(known, **VALUES, kernels="chip", number_recipe=FP8)
+    in_16_bits = gemm_seconds(Gemm(2048.0, 1024.0, 4096.0), problem, IN_16_BITS)
+    assert in_16_bits == pytest.approx(2**34 / 5e11)
+    fp8 = np.int64(FORMATS.index("fp8"))
+    assert np.isnan(MeasuredProducts(catalog(), "chip").seconds((64, 64, 64, 1), fp8, A_CHIP))
 
 
 def test_blocks_of_scales_and_four_bits_read_their_own_surfaces() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12, fp8_block=1e12, nvfp4=3e12)
     for place, rate in ((FP8, 1.5e12), (FP8_BLOCK, 1e12), (FP4, 3e12)):
-        found = seconds(known, 2048.0, 1024.0, 4096.0, low_format=place)
+        found = seconds(known, 2048.0, 1024.0, 4096.0, number_recipe=place)
         assert found == pytest.approx(2**34 / rate)
     # a rate factor of their own; that of FP8 holds for blocks, too
     factors = {"fp8_product_rate_factor": 0.5, "fp4_product_rate_factor": 2.0}
-    block = seconds(known, 2048.0, 1024.0, 4096.0, 1.0, low_format=FP8_BLOCK, **factors)
+    block = seconds(known, 2048.0, 1024.0, 4096.0, 1.0, number_recipe=FP8_BLOCK, **factors)
     assert block == pytest.approx(2**34 / 0.5e12)
-    four = seconds(known, 2048.0, 1024.0, 4096.0, 1.0, low_format=FP4, **factors)
+    four = seconds(known, 2048.0, 1024.0, 4096.0, 1.0, number_recipe=FP4, **factors)
     assert four == pytest.approx(2**34 / 6e12)
 
 
@@ -174,7 +185,7 @@ def test_a_factor_scales_the_rate_of_its_format() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12)
     slow = seconds(known, 2048.0, 1024.0, 4096.0, product_rate_factor=0.5)
     assert slow == pytest.approx(2**35 / 5e11)
-    low = {"low_format": FP8, "fp8_product_rate_factor": 2.0, "product_rate_factor": 0.5}
+    low = {"number_recipe": FP8, "fp8_product_rate_factor": 2.0, "product_rate_factor": 0.5}
     assert seconds(known, 2048.0, 1024.0, 4096.0, 1.0, **low) == pytest.approx(2**33 / 1.5e12)
 
 
@@ -189,18 +200,10 @@ def test_where_kernels_follow_waves_a_wave_that_is_not_full_costs_time() -> None
 
 def test_fewer_rows_never_take_longer_on_a100() -> None:
     known = packaged_catalog()
-    chip = known.tables["accelerator"]["A100 SXM 80GB"]
-    values = {
-        **VALUES,
-        "matrix_flops_per_second": chip["bf16_flops_per_second"],
-        "num_sms": 108,
-        "hbm_bytes_per_second": chip["hbm_bytes_per_second"],
-        "small_tile_efficiency": 0.7,
-    }
     rows = np.array([8.0, 16.0, 64.0, 128.0, 256.0])
-    found = MeasuredProducts(known, "A100 SXM 80GB").seconds(
-        rows, 3072.0, 4096.0, 1.0, values, low=False
-    )
+    products = MeasuredProducts(known, "A100 SXM 80GB")
+    sizes = (rows, 3072.0, 4096.0, 1.0)
+    found = np.asarray(products.seconds(sizes, IN_16_BITS, chip_named(known, "A100 SXM 80GB", 0.7)))
     assert (np.diff(found) >= 0).all()
     assert found[0] < 1e-4
 
@@ -212,9 +215,9 @@ def test_no_product_is_shorter_than_the_shortest_measured() -> None:
 def test_rows_of_a_batch_each_read_their_own() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12)
     kernels = np.array(["chip", FORMULA, "chip"], dtype=object)
-    values = {**VALUES, "low_format": np.array([0, 0, 1])}
     products = MeasuredProducts(known, kernels)
-    found = products.seconds(np.full(3, 2048.0), 1024.0, 4096.0, 1.0, values, low=True)
+    sizes = (np.full(3, 2048.0), 1024.0, 4096.0, 1.0)
+    found = np.asarray(products.seconds(sizes, np.array([0, 0, 1]), A_CHIP))
     assert found[[0, 2]] == pytest.approx([2**34 / 5e11, 2**34 / 1.5e12])
     assert np.isnan(found[1])
 
@@ -276,14 +279,7 @@ def test_the_packaged_surfaces_are_those_of_known_accelerators_below_their_peak(
 def test_a_large_product_on_a100_has_the_rate_of_random_numbers() -> None:
     """258 TFLOP/s at 8192^3 (Horace He, thonking.ai, 2024), not the 294 of zeros."""
     known = packaged_catalog()
-    chip = known.tables["accelerator"]["A100 SXM 80GB"]
-    values = {
-        **VALUES,
-        "matrix_flops_per_second": chip["bf16_flops_per_second"],
-        "hbm_bytes_per_second": chip["hbm_bytes_per_second"],
-        "num_sms": chip["num_sms"],
-        "small_tile_efficiency": 0.9,
-    }
     products = MeasuredProducts(known, "A100 SXM 80GB")
-    found = products.seconds(8192.0, 8192.0, 8192.0, 1.0, values, low=False)
+    chip = chip_named(known, "A100 SXM 80GB", 0.9)
+    found = products.seconds((8192.0, 8192.0, 8192.0, 1.0), IN_16_BITS, chip)
     assert 2 * 8192**3 / found == pytest.approx(258e12, rel=0.03)

@@ -48,8 +48,8 @@ def catalog(*rates: dict[str, Any]) -> Catalog:
 
 
 def rates(known: Catalog, **values: Any) -> MeasuredAttention:
-    case = {"kernels": "chip", "attention_program": "flash_2", "head_size": 128}
-    return MeasuredAttention(known, {**case, **values})
+    case: dict[str, Any] = {"kernels": "chip", "accelerator": None, "program": "flash_2"}
+    return MeasuredAttention(known, **{**case, "head_size": 128, **values})
 
 
 def test_a_rate_grows_with_the_sequence_and_with_the_waves() -> None:
@@ -84,12 +84,12 @@ def test_the_row_is_that_of_the_largest_head_size_up_to_the_given() -> None:
 def test_rows_of_a_batch_each_have_their_program() -> None:
     known = catalog({}, {"attention_program": "triton", "attention_flops_per_second": 4e11})
     programs = np.array(["flash_2", "triton", FORMULA], dtype=object)
-    found = rates(known, attention_program=programs, kernels=np.array(["chip"] * 3, dtype=object))
+    found = rates(known, program=programs, kernels=np.array(["chip"] * 3, dtype=object))
     assert found
-    forward, _ = found.seconds(np.full(3, 4e11), 1024, 1000, 1e12, 4)
+    forward = np.asarray(found.seconds(np.full(3, 4e11), 1024, 1000, 1e12, 4)[0])
     assert forward[:2] == pytest.approx([1.0, 2.0])
     assert np.isnan(forward[2])
-    assert not rates(known, attention_program=FORMULA)
+    assert not rates(known, program=FORMULA)
 
 
 def test_a_framework_has_its_program_and_another_one_where_the_table_says() -> None:
@@ -142,10 +142,10 @@ def test_attention_in_mxfp8_has_the_rates_of_its_benchmark(
 ) -> None:
     """At 2,048, 4,096, 8,192 and 16,384 tokens, in TFLOP/s."""
     known = packaged_catalog()
-    case = {"kernels": accelerator, "attention_program": "cudnn_mxfp8", "head_size": head_size}
-    peak = known.tables["accelerator"][accelerator]["bf16_flops_per_second"]
+    measured = MeasuredAttention(known, accelerator, None, "cudnn_mxfp8", head_size)
+    peak = float(str(known.tables["accelerator"][accelerator]["bf16_flops_per_second"]))
     for number, length in enumerate((2048, 4096, 8192, 16384)):
-        found = MeasuredAttention(known, case).seconds(1e12, length, 1e9, peak, 148)
+        found = measured.seconds(1e12, length, 1e9, peak, 148)
         rates = (1 / found[0], BACKWARD_PRODUCTS / found[1])
         assert rates == pytest.approx((forward[number], backward[number]), rel=0.05)
 
@@ -179,7 +179,7 @@ def test_both_passes_on_h100_are_those_that_the_authors_show(
 ) -> None:
     """TFLOP/s at 2, 4, 8 thousand tokens, causal (flash2_h100_fwd_bwd_benchmark.png)."""
     known = packaged_catalog()
-    case = {"kernels": "H100 SXM 80GB", "attention_program": program, "head_size": head_size}
+    case = {"kernels": "H100 SXM 80GB", "program": program, "head_size": head_size}
     found = rates(known, **case)
     for length, both in zip((2048, 4096, 8192), published, strict=True):
         forward, backward = found.seconds(1.0, length, 1e9, 989.5e12, 132)
@@ -202,7 +202,7 @@ def test_forward_passes_on_h100_are_those_that_the_authors_show(
 ) -> None:
     """TFLOP/s at 2, 4, 8 thousand tokens, causal (flash3_fp16_fwd.png)."""
     known = packaged_catalog()
-    case = {"kernels": "H100 SXM 80GB", "attention_program": program, "head_size": head_size}
+    case = {"kernels": "H100 SXM 80GB", "program": program, "head_size": head_size}
     found = rates(known, **case)
     for length, forward in zip((2048, 4096, 8192), published, strict=True):
         seconds, _ = found.seconds(1.0, length, 1e9, 989.5e12, 132)
@@ -286,8 +286,7 @@ def test_latent_attention_has_the_rates_measured_with_keys_wider_than_values(
 ) -> None:
     known = packaged_catalog()
     accelerator, _, program = accelerator.partition("@")
-    case = {"kernels": accelerator, "attention_program": program or "cudnn", "head_size": 192}
-    found = MeasuredAttention(known, case)
+    found = MeasuredAttention(known, accelerator, None, program or "cudnn", 192.0)
     chip: dict[str, Any] = dict(known.tables["accelerator"][accelerator])
     flops = 4096.0**2 * heads * 320
     blocks = heads * 4096 / 128

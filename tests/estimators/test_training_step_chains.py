@@ -142,8 +142,8 @@ def run_bubble(schedule: str, p: int, seconds: dict[str, float]) -> float:
 
 def bubble(schedule: str, p: int, seconds: dict[str, float]) -> float:
     times = 2 if schedule in ("zbv", "dualpipev") else 1
-    parts = (np.float64(times * seconds[kind]) for kind in "FBW")
-    return float(BUBBLES[schedule](p, np.float64(4 * p), *parts))
+    parts = (times * seconds[kind] for kind in "FBW")
+    return float(BUBBLES[schedule](p, 4.0 * p, *parts))
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,14 @@ import pytest
 
 from estimators.training_step import network
 from estimators.training_step.network import Group
+from estimators.training_step.problem import Layout, Network
 from tests.estimators.training_step_figures import close
 
 # ---- collectives ----
 
 
-def wires(**changes: float) -> dict[str, float]:
-    return {
+def wires(**changes: float) -> Network:
+    columns = {
         "nvlink_size": 4,
         "nvlink_bytes_per_second": 1e11,
         "nvlink_efficiency": 0.8,
@@ -30,6 +31,7 @@ def wires(**changes: float) -> dict[str, float]:
         "all_reduce_ratio": 1.0,
         **changes,
     }
+    return Network.of(columns)
 
 
 def test_an_all_reduce_in_a_node_moves_2_n_minus_1_over_n_of_the_volume() -> None:
@@ -125,7 +127,7 @@ def test_ranks_fill_nodes_tensors_first_then_context_and_data() -> None:
         "expert_tensor_parallel": 4,
         "expert_parallel": 2,
     }
-    found = network.groups({"nvlink_size": 16}, layout)
+    found = network.groups(wires(nvlink_size=16), Layout.of(layout))
     members = {name: (int(group.size), int(group.members)) for name, group in found.items()}
     assert members == {
         "tensor": (4, 4),
@@ -137,7 +139,7 @@ def test_ranks_fill_nodes_tensors_first_then_context_and_data() -> None:
         "pipeline": (3, 1),
     }
     # Two tensors of 16 fill no node of 8: eight members of each are in one.
-    wide = network.groups({"nvlink_size": 8}, {**layout, "tensor_parallel": 16})
+    wide = network.groups(wires(nvlink_size=8), Layout.of({**layout, "tensor_parallel": 16}))
     assert (int(wide["tensor"].size), int(wide["tensor"].members)) == (16, 8)
     assert int(wide["data"].members) == 1
 
@@ -147,13 +149,13 @@ def test_ranks_of_experts_span_those_of_tensors_and_sequences() -> None:
     layout = dict.fromkeys(("context_parallel", "expert_tensor_parallel"), 1)
     layout |= {"tensor_parallel": 2, "data_parallel": 64}
     layout |= {"pipeline_parallel": 8, "expert_parallel": 64}
-    found = network.groups({"nvlink_size": 8}, layout)
+    found = network.groups(wires(nvlink_size=8), Layout.of(layout))
     members = {name: (int(group.size), int(group.members)) for name, group in found.items()}
     assert members["expert"] == (64, 8)
     assert members["expert_data"] == (2, 1)
     assert members["data"] == (64, 4)
     # 256 GPUs, 4 stages of 4 x 2 x 8: each expert is held once.
     layout |= {"tensor_parallel": 4, "context_parallel": 2, "data_parallel": 8}
-    alone = network.groups({"nvlink_size": 72}, layout)["expert_data"]
+    alone = network.groups(wires(nvlink_size=72), Layout.of(layout))["expert_data"]
     assert int(alone.size) == 1
     assert network.gather_seconds(alone, 1e9, wires()) == 0

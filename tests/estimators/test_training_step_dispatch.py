@@ -12,20 +12,24 @@ import pytest
 from benchmarks.condense_routing import SHAPE, condensed
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog
+from estimators.decoder import Shape
+from estimators.kernels.loads import MeasuredLoads
+from estimators.structure import real
 from estimators.training_step import dispatch, network
 from estimators.training_step.network import Group
-from estimators.training_step.routing import MeasuredLoads
-from tests.estimators.training_step_cases import CATALOG, step, step_with, steps
+from estimators.training_step.problem import Layout
+from tests.estimators.training_step_cases import CATALOG, problem_with, step, step_with, steps
 from tests.estimators.training_step_figures import close
 from warehouse.database.catalog import packaged_catalog
 
-DEEPSEEK = {
-    "num_experts": 256,
-    "experts_per_token": 8,
-    "route_groups": 8,
-    "route_groups_kept": 4,
-}
-FREE = {**DEEPSEEK, "route_groups": 1, "route_groups_kept": 1}
+
+def routed(experts: int, chosen: int, groups: int = 1, kept: int = 1) -> Shape:
+    """Return a shape that chooses some of its experts in some of their groups."""
+    columns: dict[str, Any] = {"num_experts": experts, "experts_per_token": chosen}
+    return problem_with(**columns, route_groups=groups, route_groups_kept=kept).shape
+
+
+DEEPSEEK, FREE = routed(256, 8, 8, 4), routed(256, 8)
 TOKENS = 4096 * 7168 * 2.0
 """Bytes of 4,096 tokens in 16 bits."""
 
@@ -74,15 +78,15 @@ def test_places_are_those_of_all_equally_likely_sets(places: int, groups: int, k
         for picked in itertools.combinations(left, chosen):
             reached += len({expert * places // experts for expert in picked})
             sets += 1
-    values = {"num_experts": experts, "experts_per_token": chosen}
-    values |= {"route_groups": groups, "route_groups_kept": kept}
-    assert dispatch.distinct_places(float(places), values) == close(reached / sets)
+    shape = routed(experts, chosen, groups, kept)
+    assert dispatch.distinct_places(float(places), shape) == close(reached / sets)
 
 
 def test_places_of_many_layouts_are_those_of_each() -> None:
     places = np.array([1.0, 2.0, 8.0, 64.0])
-    found = dispatch.distinct_places(places, DEEPSEEK)
-    assert found.tolist() == [close(dispatch.distinct_places(each, DEEPSEEK)) for each in places]
+    found = np.asarray(dispatch.distinct_places(places, DEEPSEEK))
+    alone = [dispatch.distinct_places(number, DEEPSEEK) for number in places]
+    assert found == pytest.approx(alone, rel=1e-12)
     # 64 ranks of four experts each: at most one rank an expert
     assert 7 < found[-1] < 8
 
@@ -90,7 +94,7 @@ def test_places_of_many_layouts_are_those_of_each() -> None:
 def test_within_a_domain_flex_sends_one_copy_to_each_rank() -> None:
     inside, outside = dispatch.flex_bytes(Group(8, 8), TOKENS, FREE)
     ranks = dispatch.distinct_places(8.0, FREE)
-    assert (inside, outside) == (close(TOKENS * ranks * 7 / 8), 0)
+    assert (inside, outside) == (close(float(TOKENS * ranks * 7 / 8)), 0)
 
 
 def test_each_dispatcher_exchanges_four_times_a_layer() -> None:
@@ -175,27 +179,22 @@ LOADS = Catalog(
 def test_a_power_law_fills_the_fullest_rank_as_measured(
     routing: str, experts: int, ranks: int, ratio: float
 ) -> None:
-    values = {"expert_routing": routing, "num_experts": experts}
-    found = MeasuredLoads(LOADS).ratio(values, {"expert_parallel": ranks})
+    found = MeasuredLoads(LOADS).ratio(routing, experts, ranks)
     assert found == pytest.approx(ratio)
 
 
 def test_rows_with_different_routing_have_ratios_of_their_own() -> None:
     routing = np.array(["power_law_1.2", "balanced", "power_law_1.01"], dtype=object)
-    values = {"expert_routing": routing, "num_experts": np.array([16, 16, 64])}
+    experts = real([16, 16, 64])
     loads = MeasuredLoads(LOADS)
-    found = loads.ratio(values, {"expert_parallel": np.array([2, 2, 4])})
-    assert found.tolist() == [2.5, 1.0, 1.5]
+    assert np.equal(loads.ratio(routing, experts, real([2, 2, 4])), [2.5, 1.0, 1.5]).all()
     # one number of ranks for all rows
-    assert loads.ratio(values, {"expert_parallel": 2}).tolist() == [2.5, 1.0, 1.25]
+    assert np.equal(loads.ratio(routing, experts, 2), [2.5, 1.0, 1.25]).all()
 
 
 def test_every_law_that_a_problem_takes_has_measured_loads() -> None:
-    loads, values = MeasuredLoads(packaged_catalog()), {"num_experts": 128}
-    given = [
-        float(loads.ratio({**values, "expert_routing": name}, {"expert_parallel": 64}))
-        for name in COLUMNS["expert_routing"].choices
-    ]
+    loads = MeasuredLoads(packaged_catalog())
+    given = [float(loads.ratio(str(name), 128, 64)) for name in COLUMNS["expert_routing"].choices]
     assert given == [1.0, 1.803, 2.356]
 
 
@@ -307,17 +306,19 @@ def test_a_part_of_the_exchange_hides() -> None:
 
 
 def test_experts_pad_their_rows_for_8_bits() -> None:
-    values: dict[str, Any] = {"recipe": np.int64(0)}
-    assert dispatch.padded_rows(100.0, values) == 100
-    assert dispatch.padded_rows(100.0, {"recipe": np.int64(2)}) == 107.5
-    assert dispatch.padded_rows(100.0, {"recipe": np.int64(4)}) == 115.5
+    for recipe, rows in (("none", 100), ("tensorwise", 107.5), ("mxfp8", 115.5)):
+        formats = problem_with(number_recipe=recipe).formats
+        assert dispatch.padded_rows(100.0, formats) == rows
 
 
 def test_experts_have_a_product_each_unless_the_host_does_not_know_their_rows() -> None:
-    low, high = np.int64(1), np.int64(0)
-    assert dispatch.kernels_of(4.0, {"captures_whole_steps": False, "low_format": low}) == (1, 4)
-    assert dispatch.kernels_of(4.0, {"captures_whole_steps": True, "low_format": low}) == (4, 1)
-    assert dispatch.kernels_of(4.0, {"captures_whole_steps": True, "low_format": high}) == (1, 4)
+    for recipe, captures, kernels in (
+        ("mxfp8", False, (1, 4)),
+        ("mxfp8", True, (4, 1)),
+        ("none", True, (1, 4)),
+    ):
+        problem = problem_with(number_recipe=recipe, captures_whole_steps=captures)
+        assert dispatch.kernels_of(4.0, problem) == kernels
     # more multiprocessors than tiles do a kernel in one wave, however many experts it has: two,
     # four and eight in kernels of their own take one, three and seven waves more
     row: dict[str, Any] = {**MIXTURE, "expert_parallel": 1, "data_parallel": 1, "num_sms": 10**4}
@@ -340,7 +341,7 @@ def test_a_rank_alone_exchanges_nothing() -> None:
 def test_groups_of_experts_may_span_those_of_tensors() -> None:
     layout = {"tensor_parallel": 4, "context_parallel": 2, "data_parallel": 8}
     layout |= {"pipeline_parallel": 4, "expert_tensor_parallel": 1, "expert_parallel": 64}
-    assert network.expert_replicas(layout) == 1
+    assert network.expert_replicas(Layout.of(layout)) == 1
 
 
 def test_gradients_of_experts_are_added_to_their_buffer() -> None:

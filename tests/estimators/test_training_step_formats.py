@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from estimators.kernels.products import FORMATS
-from estimators.training_step import formats
-from tests.estimators.training_step_cases import FREE, LLAMA, MOE, resolve, step, step_with
+from estimators.training_step import formats, recipes
+from estimators.training_step.problem import Problem
+from estimators.training_step.sizes import Size
+from tests.estimators.training_step_cases import (
+    FREE,
+    LLAMA,
+    MOE,
+    problem_with,
+    resolve,
+    step,
+    step_with,
+)
 from warehouse.database.catalog import packaged_catalog
 
 SHAPE = {"num_layers": 8, "hidden_size": 1024, "num_heads": 8, "seq_len": 1024, "num_gpus": 1}
@@ -109,7 +118,7 @@ def test_blocks_of_128_values_have_kernels_of_their_own_on_hopper_alone() -> Non
         ),
         "transposes_operands": np.array([True, True, False, True, False, False, False]),
     }
-    found = [FORMATS[place] for place in formats.places(values)]
+    found = [FORMATS[place] for place in np.asarray(recipes.places(values))]
     assert found == ["bf16", "fp8", "fp8", "fp8_block", "fp8", "fp8", "nvfp4"]
 
 
@@ -132,30 +141,30 @@ def test_an_h800_is_an_h100_with_less_nvlink() -> None:
 # ---- casts ----
 
 
-def values_of(recipe: str, transposes: bool, **given: Any) -> dict[str, Any]:
-    """Return the values that bytes of a recipe depend on, of a model of eight layers."""
-    values = {
+def problem_of(recipe: str, transposes: bool, sparse_share: float = 0.0, **given: Any) -> Problem:
+    """Return what bytes of a recipe depend on, of a model of eight layers."""
+    columns = {
         "number_recipe": recipe,
         "transposes_operands": transposes,
         "num_layers": 8,
         "num_bf16_layers_start": 0,
         "num_bf16_layers_end": 0,
-        "sparse_share": 0.0,
         "captures_whole_steps": False,
         "attention_program": "cudnn",
         "keeps_quantized_weights": True,
         "gathered_weight_bytes": 2.0,
         **given,
     }
-    return {**values, "low_format": formats.places(values), "recipe": formats.recipes(values)}
+    return problem_with(**columns).with_sparse_share(sparse_share)
 
 
-def size_of(tensor: int = 1, **given: float) -> Any:
+def size_of(tensor: int = 1, **given: float) -> Size:
     """Return 1,024 tokens of a layer 512 wide, with half as wide keys and twice as wide a gate."""
-    sizes = {
+    sizes: dict[str, Any] = {
         "tokens": 1024.0,
         "rows": 1024.0 / tensor,
         "hidden": 512.0,
+        "heads": 4.0 / tensor,
         "query": 512.0 / tensor,
         "key": 256.0 / tensor,
         "value": 256.0 / tensor,
@@ -171,7 +180,7 @@ def size_of(tensor: int = 1, **given: float) -> Any:
         "gates": 2.0,
         **given,
     }
-    return SimpleNamespace(**sizes)
+    return Size(**sizes)
 
 
 B = 1024 * 512
@@ -197,7 +206,7 @@ are 2 B, and so is the input of the last product. The gate's gradient is 4 B."""
 def test_casts_read_16_bits_and_write_a_copy_or_two(
     recipe: str, transposes: bool, forward: float, backward: float
 ) -> None:
-    found = formats.casts(size_of(), values_of(recipe, transposes))
+    found = formats.casts(size_of(), problem_of(recipe, transposes))
     assert found.forward == pytest.approx(forward * B)
     assert found.backward == pytest.approx(backward * B)
 
@@ -205,18 +214,18 @@ def test_casts_read_16_bits_and_write_a_copy_or_two(
 def test_what_is_gathered_is_transposed_behind_the_gathering() -> None:
     # half of the rows, of queries and of the gate on each of two GPUs; 1 read and 1 written of
     # two gathered inputs and two gathered gradients
-    found = formats.casts(size_of(2), values_of("tensorwise", True))
+    found = formats.casts(size_of(2), problem_of("tensorwise", True))
     assert found.forward == pytest.approx((2 * 3 / 2 + 5 / 2 + 6) * B)
     assert found.backward == pytest.approx((2 * 5 / 2 + 4 * 2 + 5 / 2 + 6 * (1 + 2)) * B)
     # copies by columns of blocks travel as they are
-    found = formats.casts(size_of(2), values_of("mxfp8", False))
+    found = formats.casts(size_of(2), problem_of("mxfp8", False))
     assert found.backward == pytest.approx((4.0625 * (1 + 1 + 2) + 3.03125 / 2) * B)
 
 
 def test_tokens_are_cast_for_each_of_their_experts() -> None:
     # 8 x 256 tokens are 2 B wide before an expert and B inside; one norm is next to attention
     size = size_of(experts=8.0, expert_tokens=256.0, expert_ffn=256.0)
-    found = formats.casts(size, values_of("mxfp8", False, sparse_share=1.0))
+    found = formats.casts(size, problem_of("mxfp8", False, sparse_share=1.0))
     assert found.forward == pytest.approx((4.0625 * (1 + 2 + 1) + 3.03125) * B)
     assert found.backward == pytest.approx((4.0625 * (1 + 2 + 2 + 2) + 3.03125) * B)
 
@@ -225,15 +234,15 @@ def test_fused_products_of_experts_write_their_operands_in_8_bits() -> None:
     # B elements inside experts forward and 2 B of their gradients backward need no kernel
     size = size_of(experts=8.0, expert_tokens=256.0, expert_ffn=256.0)
     found = formats.casts(
-        size, values_of("mxfp8", False, sparse_share=1.0, captures_whole_steps=True)
+        size, problem_of("mxfp8", False, sparse_share=1.0, captures_whole_steps=True)
     )
     assert found.forward == pytest.approx((4.0625 * (1 + 2) + 3.03125) * B)
     assert found.backward == pytest.approx((4.0625 * (1 + 2 + 2) + 3.03125) * B)
 
 
 def test_attention_in_8_bits_casts_its_inputs_and_the_gradient_of_its_result() -> None:
-    usual = formats.casts(size_of(), values_of("mxfp8", False))
-    found = formats.casts(size_of(), values_of("mxfp8", False, attention_program="cudnn_mxfp8"))
+    usual = formats.casts(size_of(), problem_of("mxfp8", False))
+    found = formats.casts(size_of(), problem_of("mxfp8", False, attention_program="cudnn_mxfp8"))
     assert found.forward - usual.forward == pytest.approx(4.0625 * 2 * B)
     assert found.backward - usual.backward == pytest.approx(4.0625 * B)
 
@@ -245,19 +254,19 @@ def test_attention_in_8_bits_casts_its_inputs_and_the_gradient_of_its_result() -
 def test_an_output_layer_casts_its_input_and_the_gradients_of_its_logits(
     recipe: str, transposes: bool, element: float
 ) -> None:
-    values = values_of(recipe, transposes, quantizes_output_layer=True)
-    assert formats.output_cast_bytes(1024.0, 512.0, 3e6, values) == pytest.approx(
+    problem = problem_of(recipe, transposes, quantizes_output_layer=True)
+    assert formats.output_cast_bytes(1024.0, 512.0, 3e6, problem) == pytest.approx(
         element * (1024 * 512 + 3e6)
     )
-    values = values_of(recipe, transposes, quantizes_output_layer=False)
-    assert formats.output_cast_bytes(1024.0, 512.0, 3e6, values) == 0
+    problem = problem_of(recipe, transposes, quantizes_output_layer=False)
+    assert formats.output_cast_bytes(1024.0, 512.0, 3e6, problem) == 0
 
 
 def test_layers_in_16_bits_have_no_casts() -> None:
-    found = formats.casts(size_of(), values_of("none", True))
+    found = formats.casts(size_of(), problem_of("none", True))
     assert (found.forward, found.backward, found.forward_kernels) == (0.0, 0.0, 0.0)
-    whole = formats.casts(size_of(), values_of("mxfp8", False))
-    ends = values_of("mxfp8", False, num_bf16_layers_start=1, num_bf16_layers_end=1)
+    whole = formats.casts(size_of(), problem_of("mxfp8", False))
+    ends = problem_of("mxfp8", False, num_bf16_layers_start=1, num_bf16_layers_end=1)
     assert formats.casts(size_of(), ends).forward == pytest.approx(0.75 * whole.forward)
 
 
@@ -286,18 +295,18 @@ def test_layers_in_16_bits_have_no_casts() -> None:
 def test_a_weight_has_one_or_two_copies_with_or_without_16_bits(
     recipe: str, transposes: bool, keeps: bool, stored: float, gathered: float, cast: float
 ) -> None:
-    values = values_of(recipe, transposes, keeps_quantized_weights=keeps)
-    assert formats.stored_weight_bytes(values, 2.0, is_sharded=False) == pytest.approx(stored)
-    assert formats.gathered_weight_bytes(values) == gathered
-    assert formats.weight_cast_bytes(values) == pytest.approx(cast)
+    problem = problem_of(recipe, transposes, keeps_quantized_weights=keeps)
+    assert formats.stored_weight_bytes(problem, 2.0, is_sharded=False) == pytest.approx(stored)
+    assert formats.gathered_weight_bytes(problem) == gathered
+    assert formats.weight_cast_bytes(problem) == pytest.approx(cast)
 
 
 def test_sharded_weights_have_no_transposed_copy() -> None:
-    hopper, blackwell = values_of("tensorwise", True), values_of("mxfp8", False)
+    hopper, blackwell = problem_of("tensorwise", True), problem_of("mxfp8", False)
     assert formats.stored_weight_bytes(hopper, 2.0, is_sharded=True) == 1.0
     assert formats.stored_weight_bytes(blackwell, 2.0, is_sharded=True) == 2.0625
     # a program that keeps no weights in 16 bits has no copies either
-    other = values_of("tensorwise", True, keeps_quantized_weights=False)
+    other = problem_of("tensorwise", True, keeps_quantized_weights=False)
     assert formats.stored_weight_bytes(other, 0.0, is_sharded=True) == 0.0
 
 
@@ -313,11 +322,11 @@ def test_sharded_weights_have_no_transposed_copy() -> None:
     ],
 )
 def test_a_product_keeps_one_copy_of_its_input(recipe: str, kept: float, core: float) -> None:
-    values = values_of(recipe, recipe in ("delayed", "blockwise"))
-    assert formats.input_bytes(values) == kept
-    assert formats.core_bytes(values) == core
-    assert formats.wire_bytes(values) == kept
-    half = {**values, "num_bf16_layers_end": 4}
+    problem = problem_of(recipe, recipe in ("delayed", "blockwise"))
+    assert formats.input_bytes(problem) == kept
+    assert formats.core_bytes(problem) == core
+    assert formats.wire_bytes(problem) == kept
+    half = problem_of(recipe, recipe in ("delayed", "blockwise"), num_bf16_layers_end=4)
     assert formats.input_bytes(half) == (kept + 2.0) / 2
 
 

@@ -89,5 +89,5 @@ def test_products_err_less_together_than_one_alone() -> None:
     problem, _ = problem_of({**GPT, "hidden_size": 512, "ffn_hidden_size": 2048, "num_heads": 8})
     products, vocabulary, step = np.array([6.0, 0.0]), np.array([0.0, 10.0]), np.float64(10.0)
     alone = 0.6 * np.sqrt((9 + 1 + 16 + 16) / 144 / 3)
-    found = independent_share(problem, products, vocabulary, step)
+    found = independent_share(problem.shape, products, vocabulary, step)
     assert found == pytest.approx([alone, np.sqrt(1 / 3)])

@@ -5,15 +5,18 @@ Two layers of 512: 4 heads with keys of 64 + 128 and values of 64; latents of 25
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from estimators.decoder import with_details
-from estimators.training_step import latent
-from estimators.training_step.layer import Size, size_of
-from tests.estimators.training_step_cases import IDEAL, step
+from estimators.decoder import shape_of
+from estimators.training_step.matmuls import attention_flops
+from estimators.training_step.problem import Layout
+from estimators.training_step.sizes import Size, size_of
+from estimators.training_step.transfers import gathered_width
+from tests.estimators.training_step_cases import IDEAL, problem_with, step
 from warehouse.database.catalog import packaged_catalog
 
 PEAK = 1e12
@@ -47,8 +50,8 @@ def near(number: float) -> Any:
 
 def deepseek(**layout: Any) -> Size:
     """Return one GPU's part of a layer of DeepSeek-V3, one token a microbatch."""
-    values = {**with_details(packaged_catalog().tables["model"]["deepseek_v3"])}
-    values |= {"seq_len": 1, "expert_load_ratio": 1.0, "expert_routing": "balanced"}
+    shape = shape_of({**packaged_catalog().tables["model"]["deepseek_v3"], "seq_len": 1})
+    problem = problem_with(expert_load_ratio=1.0, expert_routing="balanced")
     alone = {
         "tensor_parallel": 1,
         "context_parallel": 1,
@@ -57,7 +60,7 @@ def deepseek(**layout: Any) -> Size:
         "uses_sequence_parallel": False,
         "microbatch_size": 1,
     }
-    return size_of(values, {**alone, **layout})
+    return size_of(replace(problem, shape=shape), Layout.of({**alone, **layout}))
 
 
 def test_products_lead_down_to_the_latents_and_up_to_heads() -> None:
@@ -147,12 +150,12 @@ def test_latents_are_kept_before_and_behind_their_norms(
 
 
 def test_ranks_gather_2112_of_7168() -> None:
-    assert latent.gathered_width(deepseek(tensor_parallel=2)) == 1536 + 512 + 64
+    assert gathered_width(deepseek(tensor_parallel=2)) == 1536 + 512 + 64
 
 
 def test_products_of_deepseeks_attention_have_374_million_flops_a_token() -> None:
     # twice the 187,107,328 parameters less norms of 2,048
-    assert latent.product_flops(deepseek()) == 2 * (187_107_328 - 2_048)
+    assert attention_flops(deepseek()) == 2 * (187_107_328 - 2_048)
 
 
 # ---- windows ----

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from estimators.kernels.products import FORMULA, MeasuredProducts
 from estimators.kernels.tiles import tile_share
-from estimators.training_step import products
+from estimators.training_step.gemm import IN_16_BITS, Gemm, gemm_seconds
 from tests.estimators.training_step_cases import (
-    CATALOG,
     FREE,
     LLAMA,
+    problem_with,
     step,
     step_with,
 )
@@ -26,8 +24,7 @@ from tests.estimators.training_step_figures import CORE, FORWARD, LAYER, OUTPUT,
 # ---- one product ----
 
 
-CHIP = {
-    "products": MeasuredProducts(CATALOG, FORMULA),
+CHIP: dict[str, Any] = {
     "product_rate_factor": 1.0,
     "input_gradient_rate_factor": 1.0,
     "weight_gradient_rate_factor": 1.0,
@@ -37,12 +34,11 @@ CHIP = {
     "fp8_product_rate_factor": 1.0,
     "num_sms": 1,
     "small_tile_efficiency": 0.5,
-    "low_format": np.int64(0),
     "num_layers": 4,
     "num_bf16_layers_start": 0,
     "num_bf16_layers_end": 0,
-    "fp8_peak": 2e12,
-    "fp4_peak": 4e12,
+    "fp8_flops_per_second": 2e12,
+    "fp4_flops_per_second": 4e12,
     "fp4_gemm_efficiency": 0.25,
     "fp4_product_rate_factor": 1.0,
     "fp8_gemm_efficiency": 0.25,
@@ -53,6 +49,12 @@ CHIP = {
     "hbm_efficiency": 1.0,
     "launch_seconds": 0.0,
 }
+
+
+def seconds(rows: int, columns: int, depth: int, batch: float = 1, **chip: Any) -> Any:
+    """Return the seconds of a GEMM on a chip, in the format of its recipe."""
+    problem = problem_with(**{**CHIP, **chip})
+    return gemm_seconds(Gemm(rows, columns, depth, batch), problem, problem.formats.low_format)
 
 
 @pytest.mark.parametrize(
@@ -81,46 +83,44 @@ CHIP = {
 def test_a_product_loses_to_edges_of_tiles_and_to_waves_that_are_not_full(
     rows: int, columns: int, batch: int, chip: dict[str, Any], share: float
 ) -> None:
-    values = {**CHIP, **chip}
-    assert tile_share(rows, columns, batch, values) == close(share)
+    tiling = {"num_sms": 1, "small_tile_efficiency": 0.5, **chip}
+    assert tile_share(rows, columns, batch, **tiling) == close(share)
     flops = 2 * rows * columns * 1024 * batch
-    assert products.product_seconds(rows, columns, 1024, values, batch) == close(
-        flops / (0.5e12 * share)
-    )
+    assert seconds(rows, columns, 1024, batch, **chip) == close(flops / (0.5e12 * share))
 
 
 def test_a_product_loses_to_a_shallow_inner_dimension() -> None:
     # K / (K + K0) is 1024 / 1280 = 0.8; 256 / 512 is a half.
-    values = {**CHIP, "gemm_half_depth": 256.0}
     for depth, share in ((1024, 0.8), (256, 0.5)):
-        assert products.product_seconds(256, 128, depth, values) == close(
-            2 * 256 * 128 * depth / (0.5e12 * share)
-        )
+        expected = 2 * 256 * 128 * depth / (0.5e12 * share)
+        assert seconds(256, 128, depth, gemm_half_depth=256.0) == close(expected)
 
 
 def test_a_product_takes_what_its_operands_take_to_read_and_write_if_that_is_longer() -> None:
     # 2 x (256 + 256) x 64 read and 2 x 256 x 256 written: 196,608 bytes at 0.5e9 B/s.
-    values = {**CHIP, "hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5, "launch_seconds": 3e-6}
-    assert products.product_seconds(256, 256, 64, values) == close(196_608 / 0.5e9 + 3e-6)
+    slow: dict[str, Any] = {"hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5}
+    slow["launch_seconds"] = 3e-6
+    assert seconds(256, 256, 64, **slow) == close(196_608 / 0.5e9 + 3e-6)
     # In FP8 the operands take a byte: 32,768 + 131,072, of three products in one launch.
-    low = {**values, "low_format": np.int64(1)}
-    assert products.product_seconds(256, 256, 64, low, 3) == close(3 * 163_840 / 0.5e9 + 3e-6)
+    low = {**slow, "number_recipe": "tensorwise"}
+    assert seconds(256, 256, 64, 3, **low) == close(3 * 163_840 / 0.5e9 + 3e-6)
     # A product that is kept in 16 bits does not care.
-    assert products.product_seconds(256, 256, 64, low, low=False) == close(196_608 / 0.5e9 + 3e-6)
+    in_16_bits = gemm_seconds(Gemm(256, 256, 64), problem_with(**{**CHIP, **low}), IN_16_BITS)
+    assert in_16_bits == close(196_608 / 0.5e9 + 3e-6)
 
 
 def test_a_product_in_fp8_runs_at_its_own_rate() -> None:
-    values = {**CHIP, "low_format": np.int64(1)}
     # 2 x 256 x 128 x 512 FLOPs at a quarter of 2e12.
-    assert products.product_seconds(256, 128, 512, values) == close(2 * 256 * 128 * 512 / 0.5e12)
+    found = seconds(256, 128, 512, number_recipe="tensorwise")
+    assert found == close(2 * 256 * 128 * 512 / 0.5e12)
 
 
 def test_a_product_in_fp4_runs_at_its_own_rate_and_reads_half_a_byte() -> None:
-    values = {**CHIP, "low_format": np.int64(3)}
-    assert products.product_seconds(256, 128, 512, values) == close(2 * 256 * 128 * 512 / 1e12)
+    found = seconds(256, 128, 512, number_recipe="nvfp4")
+    assert found == close(2 * 256 * 128 * 512 / 1e12)
     # 0.5 x (256 + 256) x 64 read and 2 x 256 x 256 written: 147,456 bytes at 0.5e9 B/s.
-    slow = {**values, "hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5}
-    assert products.product_seconds(256, 256, 64, slow) == close(147_456 / 0.5e9)
+    slow: dict[str, Any] = {"hbm_bytes_per_second": 1e9, "hbm_efficiency": 0.5}
+    assert seconds(256, 256, 64, number_recipe="nvfp4", **slow) == close(147_456 / 0.5e9)
 
 
 # ---- a layer ----

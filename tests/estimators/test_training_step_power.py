@@ -10,6 +10,7 @@ import pytest
 
 from estimators.training_step.estimator import TRAINING_STEP
 from estimators.training_step.power import Load, clocks_of, extreme_of, joules_of
+from estimators.training_step.problem import Power
 from tests.estimators.training_step_cases import GPT, IDEAL, step
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
@@ -47,7 +48,7 @@ def sustained(accelerator: str, number_format: str, software: str) -> dict[str, 
 
 def clock_of(load: Load, board: dict[str, Any]) -> Any:
     """Return the clock of the slowest GPU."""
-    return clocks_of(load, board).slowest
+    return clocks_of(load, Power.of(board), board["num_gpus"]).slowest
 
 
 def test_products_alone_slow_down_by_the_third_root_of_the_power() -> None:
@@ -86,15 +87,15 @@ def test_the_energy_of_a_flop_holds_at_the_clock_at_which_it_was_measured() -> N
     load = Load(1.0, 0.0, 574.0 / 0.8, 0.0)
     board = {**BOARD, "clock_at_limit": 0.8}
     assert clock_of(load, board) == pytest.approx(0.8, rel=1e-9)
-    assert joules_of(load, 0.8, board) == pytest.approx(574.0 / 0.8)
-    assert joules_of(load, 1.0, board) == pytest.approx(574.0 / 0.8 * 1.25**2)
+    assert joules_of(load, 0.8, Power.of(board)) == pytest.approx(574.0 / 0.8)
+    assert joules_of(load, 1.0, Power.of(board)) == pytest.approx(574.0 / 0.8 * 1.25**2)
 
 
 def test_the_slowest_of_many_gpus_sets_the_clock() -> None:
     load = Load(1.0, 0.0, 8 * 574.0, 0.0)
-    spread = {**BOARD, "clock_spread": 0.02, "num_gpus": 512}
+    spread = {**BOARD, "clock_spread": 0.02}
     # 2.9 standard deviations of 2 % below 0.5
-    slowest, middle = clocks_of(load, spread)
+    slowest, middle = clocks_of(load, Power.of(spread), 512)
     assert slowest == pytest.approx(0.5 * (1 - 0.02 * 2.915), rel=1e-3)
     assert middle == pytest.approx(0.5)
 

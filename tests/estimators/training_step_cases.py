@@ -222,6 +222,21 @@ def problem_of(row: Row) -> tuple[Problem, Layout]:
     return problem, Layout.of(columns)
 
 
+def problem_with(catalog: Catalog | None = None, **columns: Any) -> Problem:
+    """Return a problem that has some columns; those that any problem needs are of a dense model."""
+    needed = {
+        "num_layers": 1,
+        "num_dense_layers": 0,
+        "num_experts": 1,
+        "kernels": "formula",
+        "number_recipe": "none",
+        "transposes_operands": True,
+        "overlaps_expert_comm": False,
+        "activation_recompute": "none",
+    }
+    return Problem.of({**needed, **columns}, catalog)
+
+
 def allocated(size: int, names: Sequence[str] = OUTPUTS) -> Found:
     return {name: np.full(size, 7, dtype=COLUMNS[name].dtype) for name in names}
 
