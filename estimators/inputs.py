@@ -13,6 +13,9 @@ from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, 
 from estimators.limits import limits_of
 from estimators.rules import Rule
 
+_HINTED = 100
+"""Rows of a rule that get a hint: it tries thousands of values, and an error lists ten rows."""
+
 
 class Inputs:
     """A batch of input rows, completed and checked column by column.
@@ -125,14 +128,14 @@ class Inputs:
             values = {name: self[name] for name in rule.needs}
             with np.errstate(all="ignore"):
                 broken = self._good & ~rule.holds(values)
-            for row in np.flatnonzero(broken).tolist():
+            for number, row in enumerate(np.flatnonzero(broken).tolist()):
                 scalars = {n: _scalar(self[n][row], self._column(n)) for n in rule.needs}
                 self.refusals.append(
                     Refusal(
                         rule.column,
                         scalars.get(rule.column),
                         rule.reason(scalars),
-                        rule.hint(scalars),
+                        rule.hint(scalars) if number < _HINTED else "",
                         row,
                     )
                 )

@@ -31,7 +31,8 @@ from warehouse.evaluate.space import evaluated
 from warehouse.studies.study import load_study
 from warehouse.sweep.cells import cells_of_study, num_layouts
 
-NO_FORMULA = re.compile(r"columns/|inputs|rules|hints|registry|contract|names|spellings")
+NO_FORMULA = re.compile(r"columns/|inputs|rules|registry|contract|names|spellings")
+LONGEST_SECONDS = 900
 SWAPS = {"+": "-", "-": "+", "*": "/", "/": "*", "//": "/", "**": "*"}
 SWAPS |= {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 OPERATOR = re.compile(rb"\*\*|//|[<>]=?|[*/+-]")
@@ -95,14 +96,24 @@ def tests_of(path: Path) -> list[str]:
 
 
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run Python in a copy of the project."""
-    return subprocess.run([sys.executable, *arguments], cwd=place, capture_output=True, check=False)
+    """Run Python in a copy of the project; a loop without end counts as a failure."""
+    command = [sys.executable, *arguments]
+    try:
+        return subprocess.run(
+            command, cwd=place, capture_output=True, check=False, timeout=LONGEST_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, b"FAILED: it does not end", b"")
 
 
 def changes(place: Path, figures: dict[str, Array]) -> bool:
-    """Return whether a copy gives another figure; not so where it breaks."""
+    """Return whether a copy gives other figures, other layouts, or none."""
     done = run(place, "-c", SAMPLE)
-    others = figures if done.returncode else pickle.loads(done.stdout)
+    if done.returncode:
+        return True
+    others = pickle.loads(done.stdout)
+    if {n: len(c) for n, c in others.items()} != {n: len(c) for n, c in figures.items()}:
+        return True
     pairs = [(column, others[name]) for name, column in figures.items() if column.dtype.kind == "f"]
     return not all(np.allclose(*pair, 1e-9, 0, equal_nan=True) for pair in pairs)
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from estimators.values import Real
 
 
+WITHOUT_MATMULS = ("layernorm", "moe_act")
+"""Parts that are recomputed by streaming kernels alone."""
+
+
 def any_again(program: Program) -> bool:
     """Return whether any part is recomputed one by one."""
     return any(bool(np.any(flag)) for flag in program.again.values())
@@ -83,7 +87,8 @@ def added(
 
     for name, part in parts.items():
         repeat("elementwise", name, part)
-        repeat("gemm", name, matmuls.get(name, 0.0))
+        if name not in WITHOUT_MATMULS:
+            repeat("gemm", name, matmuls[name])
     of_core = np.where(is_selective & ~program.recomputes_operations, 0.0, core)
     repeat("attention", "core_attn", of_core)
     repeat("tensor_comm", "mlp", (1 - sparse) * forward["tensor_comm"] / 2)

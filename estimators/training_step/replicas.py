@@ -132,7 +132,7 @@ class Window(NamedTuple):
     Attributes
     ----------
     forward, backward
-        Passes through the stage, all chunks.
+        Passes through the stage that sets the pace, all chunks.
     layer_forward, layer_backward
         Passes through one of its layers, recomputation included.
     microbatches, stages, chunks
