@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from operator import attrgetter
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_an_estimator_is_taken_or_refused_with_those_that_can(
     if estimator == "toy":
         request.getfixturevalue("toy")
     capability = CAPABILITIES[command]
-    can = bool(getattr(get(estimator), capability))
+    can = bool(attrgetter(capability)(get(estimator)))
     pairs = QUESTION[estimator] if can else ("num_gpus=8",)
     code, out, err = warehouse(command, *pairs, "--estimator", estimator, "--json")
     if can:

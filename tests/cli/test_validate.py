@@ -24,6 +24,7 @@ from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read
 from warehouse.database.sql_text import keep_view
 from warehouse.plan.evaluated_steps import evaluated_steps
+from warehouse.show.page import Section
 
 PUBLISHED_ROWS = {
     "published_megatron_scaling": 10,
@@ -207,9 +208,9 @@ def test_rows_of_published_measurements_are_listed_on_request(
     assert "mlperf GPT-3 512 GPUs result_0" in names
     asked = []
 
-    def noted(_: object, *, every_row: bool) -> list[object]:
+    def noted(_: object, *, every_row: bool) -> list[Section]:
         asked.append(every_row)
-        return []
+        return [Section("nothing")]
 
     monkeypatch.setattr("warehouse.cli.validate.comparison", noted)
     monkeypatch.setattr("warehouse.cli.validate.run_checks", lambda _: [])

@@ -258,6 +258,17 @@ def test_init_makes_a_database_of_another_version_once(
     assert prepared == [False, True, False]
 
 
+@pytest.mark.usefixtures("small_package")
+def test_a_table_of_the_user_with_the_name_of_the_dictionary_stays(database: Path) -> None:
+    with open_for_write(database) as opened:
+        opened.execute("drop table column_meaning")
+        opened.execute("create table column_meaning as select 1 as mine")
+    with pytest.raises(DatabaseError, match=r"a table of yours .*: column_meaning"):
+        open_for_write(database, remakes=True)
+    with duckdb.connect(str(database)) as opened:
+        assert opened.execute("from column_meaning").fetchall() == [(1,)]
+
+
 def test_reading_an_up_to_date_database_does_not_write(made: Path) -> None:
     before = (digest(made), made.stat().st_mtime_ns)
     with open_for_read(made) as opened:

@@ -153,7 +153,7 @@ def test_an_estimator_keeps_no_figures_of_cells_after_a_sweep(
     estimator: Any = TRAINING_STEP
 
     def progress(*_counts: int) -> None:
-        kept.append(estimator._latest._kept is not None)
+        kept.append(estimator._latest._chunks is not None)
         if kept[-1] and fails:
             raise ArithmeticError
 
@@ -163,7 +163,7 @@ def test_an_estimator_keeps_no_figures_of_cells_after_a_sweep(
     with pytest.raises(ArithmeticError) if fails else nullcontext():
         run_study(database, read_study(table, "two"), on_progress=progress)
     assert any(kept)
-    assert estimator._latest._kept is None
+    assert estimator._latest._chunks is None
 
 
 @pytest.mark.long

@@ -70,7 +70,8 @@ def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None
     refuse_shared_names([META, *tables])
     packaged = views.packaged()
     kept = {view.name for view in packaged if view.kept_on}
-    _refuse_objects_of_user(connection, {META, *tables}, kept - {*kept_names(stored)})
+    new = kept - {*kept_names(stored)} | ({DICTIONARY} - _commented(connection))
+    _refuse_objects_of_user(connection, {META, *tables}, new)
     with transaction(connection):
         _drop_former(connection, stored, keeps_rows=keeps_rows)
         _migrate(connection)
@@ -113,6 +114,12 @@ def _refuse_objects_of_user(
         )
 
 
+def _commented(connection: DuckDBPyConnection) -> set[str]:
+    """Return the tables with a comment of this package; one of the user has none of its kind."""
+    query = f"select table_name from duckdb_tables() where {IN_MAIN} and comment ilike ?"
+    return {name for (name,) in connection.execute(query, ["%one row per%"]).fetchall()}
+
+
 def _names(connection: DuckDBPyConnection, kind: str) -> set[str]:
     query = f"select {kind}_name from duckdb_{kind}s() where {IN_MAIN}"
     return {name for (name,) in connection.execute(query).fetchall()}
@@ -128,11 +135,8 @@ def _drop_former(
         connection.execute(f"drop macro table if exists {quoted(name)}")
     if keeps_rows:
         return
-    # a table of the user with such a name has no comment of this kind
-    commented = f"select table_name from duckdb_tables() where {IN_MAIN} and comment ilike ?"
-    for (name,) in connection.execute(commented, ["%one row per%"]).fetchall():
-        if name in kept_names(stored):
-            connection.execute(f"drop table {quoted(name)}")
+    for name in _commented(connection) & {*kept_names(stored)}:
+        connection.execute(f"drop table {quoted(name)}")
 
 
 def _make_rows(connection: DuckDBPyConnection, created: Collection[View]) -> None:

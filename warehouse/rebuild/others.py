@@ -16,6 +16,7 @@ import duckdb
 from estimators.registry import all_estimators
 from warehouse.database.facts import STUDY
 from warehouse.database.recording import PARTS
+from warehouse.database.reference import DICTIONARY
 from warehouse.database.sql_text import literal, quoted
 from warehouse.database.stamp import META, kept_names, reference_tables
 from warehouse.database.tables import IS_REPEATED, all_tables
@@ -114,7 +115,7 @@ def _names_of_package(connection: DuckDBPyConnection, former: str, new: str) -> 
     return {
         META,
         *(table.name for table in all_tables(all_estimators())),
-        *reference_tables(meta).values(),
+        *(DICTIONARY, *reference_tables(meta).values()),
         *meta.get("view_names", "").split(),
         *meta.get("function_names", "").split(),
         *kept_names(meta),
