@@ -16,7 +16,7 @@ with change as (
 
 select
     problem_id,
-    both_values.constant_name,
-    both_values.expected_value,
-    both_values.given_value
+    struct_extract(both_values, 'constant_name') as constant_name,
+    struct_extract(both_values, 'expected_value') as expected_value,
+    struct_extract(both_values, 'given_value') as given_value
 from change
