@@ -270,7 +270,7 @@ def mtp_parameters(shape: Shape) -> Parameters:
     """Return the parameters of one layer that predicts a further token.
 
     It is a layer of the last kind with a projection from twice the width, which ranks split, and
-    three norms. Embedding and output layer are those of the model (arXiv 2412.19437 section 2.2;
+    three norms. It shares embedding and output layer with the model (arXiv 2412.19437 section 2.2;
     Megatron-LM @d98e8a64 megatron/core/transformer/multi_token_prediction.py).
     """
     hidden = shape.hidden_size

@@ -30,7 +30,7 @@ class MeasuredLoads:
         """Return the tokens of the fullest rank of experts over the mean, by `expert_routing`.
 
         Between measured numbers of experts and of ranks the ratio is linear in their logarithms;
-        beyond them it is that of the nearest number. With one rank it is 1, and where the routing
+        beyond them the nearest number counts. With one rank it is 1, and where the routing
         is balanced.
         """
         names = np.asarray(routing, dtype=object)

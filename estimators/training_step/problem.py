@@ -384,7 +384,9 @@ class Problem:
             kernels=Kernels.of(columns, measured=measured),
             power=Power.of(columns),
             formats=Formats.of(
-                columns, low_format=recipes.places(columns), recipe=recipes.recipe_places(columns)
+                columns,
+                low_format=recipes.format_places(columns),
+                recipe=recipes.recipe_places(columns),
             ),
             overlap=overlap,
             sharding=Sharding.of(columns),

@@ -63,7 +63,7 @@ def recipe_places(values: Values) -> Place:
     return in_table
 
 
-def places(values: Values) -> Place:
+def format_places(values: Values) -> Place:
     """Return the place in `kernels.products.FORMATS` of the format of the products.
 
     Hopper has special kernels for scales of blocks of 128 values. Blackwell runs them as MXFP8

@@ -4,12 +4,12 @@ Bytes are counted for each element of 16 bits: 2 to read, 2 to write, 1 for a dr
 
 - With `fuses_elementwise` each group that Megatron-LM fuses is one kernel: bias and GeLU; bias,
   dropout and residual; a norm; rotary embedding.
-- Without it the kernels are those of eager PyTorch. The matmul adds the bias. PyTorch's layer norm
-  reads its inputs twice backward. A gated model writes its norm (RMS) out in 32 bits
+- Without it eager PyTorch runs each operation as a kernel. The matmul adds the bias. PyTorch's
+  layer norm reads its inputs twice backward. A gated model writes its norm (RMS) out in 32 bits
   (pytorch/torchtitan @82f7387f torchtitan/models/norms.py RMSNorm).
 
 The gate of a gated layer and copies of queries, keys and values are constants of each program.
-Casts to 8 and 4 bits are those of Transformer Engine (module `formats`).
+Transformer Engine casts to 8 and 4 bits (module `formats`).
 
 Elementwise kernels of PyTorch load several elements at once if all operands are contiguous and of
 one type. A kernel that reads halves of rows, repeats a vector, swaps dimensions or changes the type

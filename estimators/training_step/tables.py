@@ -125,7 +125,7 @@ class Shared(NamedTuple):
     Attributes
     ----------
     problem
-        Its recomputation is that of one of the cells.
+        It has the recomputation of one of the cells.
     splits
         Tables of the layouts.
     size

@@ -118,7 +118,7 @@ def test_blocks_of_128_values_have_kernels_of_their_own_on_hopper_alone() -> Non
         ),
         "transposes_operands": np.array([True, True, False, True, False, False, False]),
     }
-    found = [FORMATS[place] for place in np.asarray(recipes.places(values))]
+    found = [FORMATS[place] for place in np.asarray(recipes.format_places(values))]
     assert found == ["bf16", "fp8", "fp8", "fp8_block", "fp8", "fp8", "nvfp4"]
 
 

@@ -316,3 +316,12 @@ def test_a_format_without_a_rate_has_a_hint_of_those_with_one(fp8: Any, others: 
     [refusal] = resolve([{**IDEAL, **GPT, **rates, "precision": "fp4"}])[1]
     # the recipe that FP4 takes by default needs tensor cores that apply scales: a rate is no help
     assert refusal.hint == f"use {others}, and leave `number_recipe` out"
+
+
+def test_few_rows_of_a_rule_get_a_hint() -> None:
+    # trying values for each row of a large file would take ten times as long as its evaluation
+    rows = [{**IDEAL, **GPT, "tensor_parallel": 3} for _ in range(150)]
+    _, refusals = resolve(rows)
+    assert [refusal.row for refusal in refusals] == list(range(150))
+    assert all(refusal.hint for refusal in refusals[:100])
+    assert not any(refusal.hint for refusal in refusals[100:])

@@ -23,6 +23,7 @@ from warehouse.database.new_file import create_missing
 from warehouse.database.openings import OPENING, note_opening, refuse_conflict
 from warehouse.database.paths import CONFIG, file_of, refuse_missing, remove_leftovers
 from warehouse.database.snapshot import Snapshots, is_being_copied, is_published, snapshot_path
+from warehouse.database.sql_text import iterate_rows
 from warehouse.database.stamp import is_stamped, last_fact, path_of
 from warehouse.errors import DatabaseError, LockedError
 from warehouse.processes import command_of, duration
@@ -261,6 +262,4 @@ def rows_as_dicts(
     connection: duckdb.DuckDBPyConnection, query: str, values: Sequence[Any] = ()
 ) -> list[Mapping[str, Any]]:
     """Return the rows of a query, each by the names of its columns."""
-    result = connection.execute(query, list(values))
-    columns = [column[0] for column in result.description or ()]
-    return [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
+    return list(iterate_rows(connection, query, values))

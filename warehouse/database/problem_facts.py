@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from warehouse.database.sql_text import registered, view_exists
+from warehouse.database.sql_text import iterate_rows, registered, view_exists
 from warehouse.database.tables import STORED_PROBLEM
 from warehouse.database.views import FOUND_PROBLEM
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from duckdb import DuckDBPyConnection
 
@@ -163,7 +163,7 @@ def _insert(connection: DuckDBPyConnection, table: str, source: str) -> None:
     import pyarrow as pa  # readers do not wait for it
 
     references = References(connection)
-    facts = pa.Table.from_pylist(list(map(references.facts_of, _rows(connection, source))))
+    facts = pa.Table.from_pylist(list(map(references.facts_of, iterate_rows(connection, source))))
     with registered(connection, "fact", facts):
         connection.execute(f"""
             insert into {table} by name
@@ -194,7 +194,8 @@ class References:
     def __init__(self, connection: DuckDBPyConnection) -> None:
         def table(name: str) -> dict[Any, Row]:
             """Return the rows of a table by their first column."""
-            return {next(iter(row.values())): row for row in _rows(connection, f"from {name}")}
+            rows = iterate_rows(connection, f"from {name}")
+            return {next(iter(row.values())): row for row in rows}
 
         self._models, self._systems = table("model"), table("system")
         self._devices, self._accelerators = table("device"), table("accelerator")
@@ -217,7 +218,7 @@ class References:
         # the key of a constant is its column, then @ and the accelerator or framework
         self._of_profiles = {
             (row["profile"], row["step_constant"].partition("@")[0], row["fitted_constant_value"])
-            for row in _rows(connection, "from calibration")
+            for row in iterate_rows(connection, "from calibration")
         }
 
     def facts_of(self, problem: Row) -> dict[str, Any]:
@@ -433,17 +434,6 @@ def _published(problem: Row, system: Row, device: Row, accelerator: Row) -> dict
     return {
         name: {value for value in values if value is not None} for name, values in figures.items()
     }
-
-
-def _rows(connection: DuckDBPyConnection, query: str) -> Iterator[Row]:
-    """Yield the rows of a query, few of them in memory at once: problems have hundreds of columns.
-
-    Read them to the end before the next query.
-    """
-    result = connection.execute(query)
-    names = [column[0] for column in result.description or ()]
-    while rows := result.fetchmany(1_000):
-        yield from (dict(zip(names, row, strict=True)) for row in rows)
 
 
 def _listed(values: Row) -> str:

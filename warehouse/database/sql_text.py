@@ -1,4 +1,4 @@
-"""Names and strings to write into SQL, and temporary objects and settings of one connection.
+"""Names and strings in SQL; rows, temporary objects and settings of one connection.
 
 DuckDB finds temporary objects first, also inside the views of the file. Nothing is written to it.
 """
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
-
 
 IN_MAIN = "not internal and database_name = current_database() and schema_name = 'main'"
 """Condition on DuckDB's catalog for what this package made, and what users put next to it. Their
@@ -125,3 +124,16 @@ def _unless_failed() -> Iterator[None]:
 
     with suppress(duckdb.Error):
         yield
+
+
+def iterate_rows(
+    connection: DuckDBPyConnection, query: str, values: Iterable[Any] = ()
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a query, each by the names of its columns; few are in memory at once.
+
+    Read them to the end before the next query.
+    """
+    result = connection.execute(query, list(values))
+    columns = [column[0] for column in result.description or ()]
+    while rows := result.fetchmany(1_000):
+        yield from (dict(zip(columns, row, strict=True)) for row in rows)
