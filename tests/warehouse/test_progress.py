@@ -31,6 +31,17 @@ def test_a_file_without_one_of_its_keys_is_no_progress(database: Path, name: str
     assert read_progress(database) is None
 
 
+def test_a_signal_while_the_file_is_written_leaves_none(database: Path) -> None:
+    def interrupt(*_: int) -> None:
+        assert progress_path(database).exists()
+        raise KeyboardInterrupt
+
+    of_study = Progress("big", total_rows=2, total_cells=1)
+    with pytest.raises(KeyboardInterrupt), ProgressFile(database, of_study, interrupt):
+        pass
+    assert not progress_path(database).exists()
+
+
 def test_without_start_times_the_number_alone_counts(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

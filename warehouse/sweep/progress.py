@@ -63,8 +63,12 @@ class ProgressFile:
         self._started = self._written = time.monotonic()
 
     def __enter__(self) -> ProgressFile:
-        self._write()
-        self._tell()
+        try:
+            self._write()
+            self._tell()
+        except BaseException:  # a signal: nobody calls `__exit__`
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
