@@ -2,8 +2,8 @@
 
 A search space is a product: a layout is a split, a microbatch and a placement, and most figures
 depend on one of them. `Factored` presents such a product as ordinary columns. A kernel that knows
-the tables computes figures there and gathers them. `runs` and `distinct_rows` make such a table from
-columns whose rows repeat.
+the tables computes figures there and gathers them. `runs` and `distinct_rows` make such a table
+from columns whose rows repeat.
 """
 
 from __future__ import annotations
