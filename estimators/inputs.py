@@ -9,12 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from estimators.columns import COLUMNS, Column
+from estimators.columns import COLUMNS, NUMBERS, Column
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Scalar
 from estimators.rules import Rule
-
-NUMBERS = ("int", "float")
-"""Kinds of columns of numbers: these have limits, and NaN where they are missing."""
 
 LARGEST_WHOLE = 2**53 - 1
 """Largest whole number up to which float64, the type of all inputs, has no gaps."""
