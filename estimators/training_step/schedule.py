@@ -2,8 +2,8 @@
 
 Schedule 1F1B (one forward, one backward), interleaved or not, takes the longest chain of passes
 (module `critical_path`). Where a text or the sizes of the ends place layers so that ranks take
-turns as the slowest, every pass is run (module `event_simulation`): chains are up to a quarter
-short there. One stage has no bubble.
+turns as the slowest, every pass is run: chains are up to a quarter short there. One stage has no
+bubble.
 
 Other schedules fill bubbles with the gradients of weights, which nothing waits for. Their bubbles
 are closed forms in seconds of the forward pass (F), of gradients of inputs (B) and of gradients of
@@ -32,8 +32,14 @@ import numpy as np
 
 from estimators.distinct import distinct
 from estimators.structure import number
-from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
-from estimators.training_step.event_simulation import alternates, simulated
+from estimators.training_step.critical_path import (
+    WORK,
+    alternates,
+    chains_of,
+    longest,
+    simulated,
+    stage_work,
+)
 from estimators.training_step.pipelines import (
     cases_of,
     microbatches_of,
