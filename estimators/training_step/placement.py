@@ -27,6 +27,9 @@ KINDS = ("dense", "mixture", "mtp")
 """Kinds of layers: without experts, with experts, and those that predict further tokens."""
 
 
+NOT_BALANCED = -1.0
+
+
 class Case(NamedTuple):
     """The model and the pipeline, as far as they decide where layers are.
 
@@ -44,12 +47,12 @@ class Case(NamedTuple):
     counts_embedding, counts_loss
         Whether the embedding, or the loss, takes the place of a layer.
     layout
-        The text of `pipeline_layout`; empty: none.
+        The text of `pipeline_layout`.
     is_mixture
         Whether any layer has experts.
     output_layers
         Number of layers with as many products as the output layer, for a program that balances
-        stages by products; None for others.
+        stages by products; `NOT_BALANCED` for others.
     schedule
         Order of the passes, which may give ranks further stages.
     """
@@ -64,9 +67,9 @@ class Case(NamedTuple):
     last: int = 0
     counts_embedding: bool = False
     counts_loss: bool = False
-    layout: str = ""
+    layout: str | None = None
     is_mixture: bool = False
-    output_layers: float | None = None
+    output_layers: float = NOT_BALANCED
     schedule: str = "1f1b"
 
 
@@ -155,12 +158,12 @@ def _stages(case: Case) -> tuple[Stages, int]:
     """Return the layers of each stage, and the rank with the output layer."""
     last = case.ranks * case.chunks - 1
     if case.layout:
-        return _by_layout(case), case.ranks - 1
+        return _by_layout(case.layout, case), case.ranks - 1
     if case.first or case.last:
         sizes = _with_ends(case)
     elif case.counts_embedding or case.counts_loss:
         sizes = _counted(case)
-    elif case.output_layers is not None:
+    elif case.output_layers >= 0:
         sizes, output = balanced(case.layers, last + 1, case.output_layers)
         return Stages(tuple(sizes), output), output % case.ranks
     else:
@@ -267,12 +270,12 @@ def _with_ends(case: Case) -> list[int]:
     return [number // case.chunks for number in of_rank] * case.chunks
 
 
-def _by_layout(case: Case) -> Stages:
+def _by_layout(layout: str, case: Case) -> Stages:
     """Return the stages of `pipeline_layout`, checked against model and pipeline."""
     if case.first or case.last or case.counts_embedding or case.counts_loss:
         raise UnplaceableError("is given together with another way to place layers")
     try:
-        stages = parsed(case.layout, case.ranks)
+        stages = parsed(layout, case.ranks)
     except ValueError as error:
         raise UnplaceableError(str(error)) from error
     number, layers = len(stages.layers), sum(stages.layers)
