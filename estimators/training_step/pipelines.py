@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from estimators.factored import distinct
+from estimators.factored import distinct_rows
 from estimators.structure import number
 from estimators.training_step.in_flight import held_of, ranks_of
 from estimators.training_step.placement import KINDS, NOT_BALANCED, Case
@@ -187,15 +187,19 @@ def cases_of(
             meaning[name] = list(numbers)
         elif np.ndim(column):
             codes[name] = column
-    rows, place = distinct(codes, tuple(codes)) if codes else ({}, np.zeros(size, dtype=np.int64))
-    count = len(next(iter(rows.values()), (0,)))
+    rows: dict[str, Array] = {}
+    place = np.zeros(size, dtype=np.int64)
+    if codes:
+        rows, place = distinct_rows(codes, tuple(codes))
+    count = len(next(iter(rows.values()))) if rows else 1
     fields = []
     for name, column in columns.items():
-        values = rows[name].astype(np.int64).tolist() if name in rows else [column] * count
         if name in meaning:
-            values = [meaning[name][code] for code in values]
-        elif name not in rows and name not in _KEPT_AS_THEY_ARE:
-            values = [int(column)] * count
+            values = [meaning[name][code] for code in rows[name].tolist()]
+        elif name in rows:
+            values = rows[name].astype(np.int64).tolist()
+        else:
+            values = [column if name in _KEPT_AS_THEY_ARE else int(column)] * count
         fields.append(values)
     num_fields = len(Case._fields)
     pipelines = [(Case(*row[:num_fields]), row[num_fields:]) for row in zip(*fields, strict=True)]

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.distinct import distinct
+from estimators.factored import distinct
 from estimators.structure import number
 from estimators.training_step.critical_path import (
     WORK,
