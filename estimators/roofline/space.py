@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from estimators.contract import Array, Columns, Mends, Scalar
-from estimators.distinct import distinct
 from estimators.divisors import divisors, each_divisor, expand, starts
+from estimators.factored import distinct
 from estimators.roofline.layouts import PLACEMENT_COLUMNS, ROW_COLUMNS, Product
 from estimators.roofline.rules import row_rules, split_rules
 from estimators.roofline.strategies import SECOND_AXIS

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from estimators.accelerators import OWN_SYSTEM, PRODUCT_COLUMNS, product_of
+from estimators.catalog import OWN_SYSTEM, PRODUCT_COLUMNS, product_of
 from estimators.columns import COLUMNS, names_in
 from estimators.contract import Array, Catalog, Record, RefusedError, Scalar
-from estimators.idle import IdleChoices
+from estimators.estimator import IdleChoices
 from estimators.inputs import Inputs
 from estimators.kernels.attention import (
     BLOCK,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.factored import distinct, take
+from estimators.factored import distinct_rows, take
 from estimators.training_step import dispatch
 from estimators.training_step.gemm import (
     FORWARD,
@@ -150,7 +150,7 @@ def matmul_seconds(size: Size, problem: Problem, layout: Layout) -> dict[str, Re
         "uses_sequence_parallel",
     )
     columns = {"tokens": size.tokens} | {name: getattr(layout, name) for name in names}
-    table, place = distinct(columns, tuple(columns))
+    table, place = distinct_rows(columns, tuple(columns))
     of_tokens = {
         "microbatch_size": table["tokens"] / problem.shape.seq_len,
         "context_parallel": np.ones_like(table["tokens"]),

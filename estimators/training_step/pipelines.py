@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from estimators.factored import distinct
+from estimators.factored import distinct_rows
 from estimators.structure import number
 from estimators.training_step.in_flight import held_of, ranks_of
 from estimators.training_step.placement import KINDS, Case
@@ -187,7 +187,7 @@ def cases_of(columns: Mapping[str, Real | Flag | Text], size: int) -> Cases:
     rows: dict[str, Array] = {}
     place = np.zeros(size, dtype=np.int64)
     if coded:
-        rows, place = distinct(coded, tuple(coded))
+        rows, place = distinct_rows(coded, tuple(coded))
     count = max((len(column) for column in rows.values()), default=1)
     lists = {name: [value] * count for name, value in same.items()}
     for name, column in rows.items():

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.distinct import distinct
+from estimators.factored import distinct
 from estimators.structure import number
 from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
 from estimators.training_step.event_simulation import alternates, simulated

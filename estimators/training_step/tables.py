@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from estimators.decoder import mtp_parameters, parameters
-from estimators.factored import distinct, runs, take
+from estimators.factored import distinct_rows, runs, take
 from estimators.training_step import inputs as given
 from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.kinds import kinds_of
@@ -92,7 +92,7 @@ def splits_of(layouts: Columns, *, is_cell: bool) -> Splits:
         return Splits(split, split, split, None, None, None)
     of_splits, to_split = runs(layouts, SPLIT_KEYS)
     of_layers, to_layer = runs(of_splits, LAYER_KEYS)
-    of_shares, to_share = distinct(of_splits, SHARE_KEYS)
+    of_shares, to_share = distinct_rows(of_splits, SHARE_KEYS)
     split, layer, share = (Layout.of(table) for table in (of_splits, of_layers, of_shares))
     return Splits(split, layer, share, to_split, to_layer, to_share)
 

@@ -16,6 +16,7 @@ import numpy as np
 from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Formula, Scalar
+from estimators.inputs import limits_of
 from estimators.interval import (
     Moves,
     combined,
@@ -26,7 +27,6 @@ from estimators.interval import (
     place_of,
     steps_under,
 )
-from estimators.limits import limits_of
 from warehouse.ask.defaults import definitions_of, with_stored_shape
 from warehouse.ask.fastest_stored import best_configuration, differing_columns
 from warehouse.ask.rank import PROBLEM_NAMES, QUESTION

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.contract import Refusal
-from estimators.limits import limits_of
+from estimators.inputs import limits_of
 from warehouse.limits import control_character, kind_in_words, plain_number
 
 if TYPE_CHECKING:
