@@ -108,7 +108,7 @@ def matmuls_of(size: Size, problem: Problem) -> dict[str, Matmul]:
     mixed = problem.shape.sparse_share
     dense = 1.0 - mixed
     tokens, hidden, gates = size.tokens, size.hidden, size.gates
-    padded = dispatch.padded_rows(size.expert_tokens, problem.formats)
+    padded = dispatch.padded_rows(size.expert_tokens, problem.recipe)
     ffn_out = np.where(size.ffn > 0, dense, 0.0)
     shared_out = np.where(size.shared_ffn > 0, mixed, 0.0)
     experts_out = np.where(size.expert_ffn > 0, mixed, 0.0)
