@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.factored import take
 from estimators.structure import equals
 from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.replicas import Share
     from estimators.training_step.sizes import Size
-    from estimators.training_step.step import Spent
-    from estimators.training_step.tables import Splits
+    from estimators.training_step.spent import Spent
     from estimators.values import Array, Flag, Real
 
 PARTS = (
@@ -95,20 +93,15 @@ class Microbatch(NamedTuple):
     buffers: Real
 
 
-def stored_bytes(size: Size, problem: Problem, splits: Splits) -> dict[str, Microbatch]:
-    """Return the bytes of a microbatch by kind of layer, one element a split.
-
-    Kind `mtp` are layers of further tokens.
-    """
-    kinds, table = kinds_of(problem), splits.layer
-    stored = {kind.name: microbatch_of(size, kind.problem, table) for kind in kinds}
+def stored_bytes(size: Size, problem: Problem, layout: Layout) -> dict[str, Microbatch]:
+    """Return the bytes of a microbatch by kind of layer; `mtp` are layers of further tokens."""
+    kinds = kinds_of(problem)
+    stored = {kind.name: microbatch_of(size, kind.problem, layout) for kind in kinds}
     if np.any(problem.shape.num_mtp_layers):
         last = kinds[-1]
         layer = stored[last.name]
-        further = further_bytes(size, last.problem)
-        stored["mtp"] = layer._replace(kept=layer.kept + further)
-    of_splits: dict[str, Microbatch] = take(stored, splits.to_layer)
-    return of_splits
+        stored["mtp"] = layer._replace(kept=layer.kept + further_bytes(size, last.problem))
+    return stored
 
 
 def microbatch_of(size: Size, problem: Problem, layout: Layout) -> Microbatch:

@@ -17,20 +17,19 @@ import numpy as np
 
 from estimators.factored import Gathered, stacked, take
 from estimators.training_step import network
-from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.host import QUEUE
 from estimators.training_step.kinds import kinds_of, of_last, over_kinds
-from estimators.training_step.layer import Layer, layer_of
+from estimators.training_step.layer import layer_of
 from estimators.training_step.memory import (
     bytes_of_ranks,
     library_bytes,
     peak_of,
     stored_bytes,
 )
-from estimators.training_step.network import Group
 from estimators.training_step.pipelines import Pipelines, microbatches_of
-from estimators.training_step.replicas import Share, Window, exchange_seconds, layer_shares
+from estimators.training_step.replicas import Window, exchange_seconds
 from estimators.training_step.schedule import pace_of
+from estimators.training_step.spent import Added, Spent, spent_on
 from estimators.training_step.vocabulary import (
     FurtherLayer,
     Vocabulary,
@@ -39,9 +38,7 @@ from estimators.training_step.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from estimators.decoder import Parameters
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.sizes import Size
     from estimators.training_step.tables import Shared, Splits
     from estimators.values import Array, Real
 
@@ -63,7 +60,7 @@ def figures_of(shared: Shared, problem: Problem, zero_stage: Array) -> dict[str,
     costs = costs_of(shared, problem)
     parts, window = passes(costs, shared.pipelines, problem, layout)
     before_exchange = reduce(np.add, parts.values())
-    stored = stored_bytes(shared.size, problem, splits)
+    stored = take(stored_bytes(shared.size, problem, splits.layer), splits.to_layer)
     ranks = bytes_of_ranks(stored, shared.flight, costs.layer, problem, layout)
     by_stage = {}
     for stage, zero in shared.by_zero_stage.items():
@@ -85,61 +82,6 @@ def figures_of(shared: Shared, problem: Problem, zero_stage: Array) -> dict[str,
 
 
 # ---- one microbatch ----
-
-
-class Spent(NamedTuple):
-    """Seconds of one layer and microbatch, and what else a step needs of it.
-
-    Attributes
-    ----------
-    parts
-        Part of the step -> seconds.
-    seconds, forward
-        Seconds of both passes, and of the forward pass.
-    waits
-        Seconds that the GPU waits for the host, if passes do not make up for each other.
-    launched
-        Seconds in which the host launches both passes.
-    launches, forward_launches
-        Number of launches of both passes, and of the forward pass.
-    clock, joules, weight_gradients
-        See `layer.Layer`.
-    sent_bytes
-        Bytes that a GPU sends to the next stage.
-    gathering
-        Seconds to gather them there, where each GPU needs all tokens.
-    """
-
-    parts: dict[str, Real]
-    seconds: Real
-    forward: Real
-    waits: Real
-    launched: Real
-    launches: Real
-    forward_launches: Real
-    clock: Real
-    joules: Real
-    weight_gradients: Real
-    sent_bytes: Real
-    gathering: Real
-
-
-class Added(NamedTuple):
-    """Seconds of a microbatch to add the gradients of parameters to their buffers.
-
-    Attributes
-    ----------
-    layers
-        Kind of layer -> seconds of one layer.
-    vocabulary
-        Seconds of the embedding, or of the output layer.
-    share
-        Seconds of the rank with most parameters.
-    """
-
-    layers: dict[str, Real]
-    vocabulary: Real
-    share: Real
 
 
 class Costs(NamedTuple):
@@ -185,60 +127,6 @@ def costs_of(shared: Shared, problem: Problem) -> Costs:
     layer = take(average, to_layer)
     by_kind = take(spent, to_layer) if len(kinds) > 1 else {kinds[0].name: layer}
     return Costs(layer, by_kind, take(vocabulary, to_layer), shared.added)
-
-
-def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spent:
-    """Return the seconds of a layer as a step needs them."""
-    forward, backward, again, host = layer.forward, layer.backward, layer.recompute, layer.host
-    both = {name: forward[name] + backward[name] for name in forward}
-    parts = {
-        # hidden transfers take multiprocessors from the products that run meanwhile
-        "gemm_seconds": both["gemm"] + both["hidden"],
-        "attention_seconds": both["attention"],
-        "elementwise_seconds": both["elementwise"],
-        "recompute_seconds": again["gemm"]
-        + again["attention"]
-        + again["elementwise"]
-        + again["hidden"],
-        "host_seconds": both["host"],
-        "tensor_comm_seconds": both["tensor_comm"] + again["tensor_comm"],
-        "context_comm_seconds": both["context_comm"] + again["context_comm"],
-        "expert_comm_seconds": both["expert_comm"] + again["expert_comm"],
-    }
-    volume = 2.0 * size.tokens * size.hidden
-    group = Group(layout.tensor_parallel, problem.network.nvlink_size)
-    whole = network.gather_seconds(group, volume, problem.network)
-    return Spent(
-        parts,
-        seconds=layer.seconds,
-        forward=layer.forward_seconds,
-        waits=both["host"],
-        launched=host.seconds,
-        launches=host.launches,
-        forward_launches=host.forward_launches,
-        clock=layer.clock,
-        joules=layer.joules,
-        weight_gradients=layer.weight_gradients,
-        sent_bytes=volume / layout.tensor_parallel,
-        gathering=np.where(layout.uses_sequence_parallel, 0.0, whole),
-    )
-
-
-def added_of(
-    counts: Mapping[str, Parameters], share: Share, problem: Problem, layout: Layout
-) -> Added:
-    """Return the seconds to add gradients up; `share` is that with most parameters."""
-    traffic, system = problem.sharding.accumulation_traffic_bytes, problem.system
-    layers = {
-        name: stream_seconds(traffic * (dense + experts), system)
-        for name, (dense, experts) in layer_shares(counts, problem.shape, layout).items()
-    }
-    vocabulary = next(iter(counts.values())).embedding / layout.tensor_parallel
-    return Added(
-        layers,
-        stream_seconds(traffic * vocabulary, system),
-        stream_seconds(traffic * (share.dense + share.experts), system),
-    )
 
 
 # ---- all microbatches ----

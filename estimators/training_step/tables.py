@@ -38,7 +38,7 @@ from estimators.training_step.replicas import (
     stage_shares,
 )
 from estimators.training_step.sizes import Size, size_of
-from estimators.training_step.step import Added, added_of
+from estimators.training_step.spent import Added, added_of
 from estimators.training_step.vocabulary import VocabularyWork, vocabulary_work
 
 if TYPE_CHECKING:
