@@ -19,18 +19,19 @@ import numpy as np
 
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, Columns, Mends, Relation
-from estimators.distribution import COVERAGE, normal_quantile
 from estimators.estimator import Estimator
+from estimators.inputs import limits_of
 from estimators.interval import (
+    COVERAGE,
     Interval,
     Moves,
     combined,
     constant_spreads,
     interval_term,
     moved,
+    normal_quantile,
     steps_under,
 )
-from estimators.limits import limits_of
 from estimators.registry import get
 from warehouse.calibrate.published import published_steps
 from warehouse.database.catalog import packaged_catalog

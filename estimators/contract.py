@@ -17,9 +17,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from estimators.catalog import Catalog as Catalog
+from estimators.catalog import MeasuredTables as MeasuredTables
+from estimators.catalog import Record as Record
 from estimators.columns import COLUMNS, Column
-from estimators.measured import MeasuredTables as MeasuredTables
-from estimators.names import did_you_mean, folded, nearest
 from estimators.refusals import EmptySpaceError as EmptySpaceError
 from estimators.refusals import Refusal as Refusal
 from estimators.refusals import RefusedError as RefusedError
@@ -30,64 +31,6 @@ from estimators.values import Mends as Mends
 from estimators.values import Scalar as Scalar
 from estimators.values import Space as Space
 from estimators.values import Values as Values
-
-Record = Mapping[str, Scalar]
-
-
-@dataclass(frozen=True)
-class Catalog:
-    """The reference tables, in which an estimator looks up names. The warehouse reads them once.
-
-    Attributes
-    ----------
-    tables
-        Table name -> key (the table's first column) -> the row as a mapping.
-    aliases
-        Table name -> other spelling -> key.
-    measured
-        Tables of many rows that have no key, as columns.
-    """
-
-    tables: Mapping[str, Mapping[str, Record]] = field(repr=False)
-    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
-    measured: MeasuredTables = field(default_factory=MeasuredTables, repr=False, compare=False)
-
-    def find(self, table: str, key: str) -> Record:
-        """Return the row of `table` that `key` or one of its aliases names.
-
-        Capitals, spaces and hyphens do not matter where only one name differs in them alone.
-        Numbers must be equal.
-
-        Raises
-        ------
-        RefusedError
-            If there is no such row; the hint lists the nearest names.
-        """
-        row = self.known(table, key)
-        if row is None:
-            rows = self.tables.get(table, {})
-            hint = did_you_mean(self.nearest(table, key)) or f"known: {', '.join(sorted(rows)[:8])}"
-            hint = hint if rows else f"the `{table}` table is empty"
-            raise RefusedError([Refusal(table, key, f"is not in the `{table}` table", hint)])
-        return row
-
-    def nearest(self, table: str, key: object) -> list[str]:
-        """Return the names of rows of `table` that are most like `key`."""
-        rows, aliases = self.tables.get(table, {}), self.aliases.get(table, {})
-        near = nearest(key, [*rows, *aliases])
-        return list(dict.fromkeys(aliases.get(name, name) for name in near))
-
-    def known(self, table: str, key: str) -> Record | None:
-        """Return the row that `find` returns; None where there is none.
-
-        Use it where a name may be unknown: `find` takes a millisecond to look for similar names.
-        """
-        rows, aliases = self.tables.get(table, {}), self.aliases.get(table, {})
-        row = rows.get(aliases.get(key, key))
-        if row is None:
-            alike = {aliases.get(n, n) for n in (*rows, *aliases) if folded(n) == folded(key)}
-            row = rows[alike.pop()] if len(alike) == 1 else None
-        return row
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,22 @@ from estimators.contract import (
     Catalog,
     Cell,
     Columns,
+    Evaluate,
     Formula,
     Mends,
     Operations,
     Refusal,
+    RefusedError,
     Relation,
     Report,
     Scalar,
     Search,
     SourceTable,
+    TableRow,
     Values,
 )
 from estimators.factored import Gathered
-from estimators.idle import Cells, IdleChoices, with_idle_layouts
+from estimators.id_set import IdSet
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.timings import TimedKernels
@@ -156,6 +160,64 @@ class Source:
     tables: Mapping[str, SourceTable] = field(default_factory=dict)
     takes_published_steps: bool = False
     published_studies: tuple[str, ...] = ()
+
+
+Cells = Callable[[], Iterable[Cell]]
+"""Returns cells, at each call the same ones in the same order."""
+
+
+@dataclass(frozen=True)
+class IdleChoices:
+    """Choices that change nothing where a degree is 1, such as a schedule without a pipeline.
+
+    Attributes
+    ----------
+    neutral
+        Choice -> its value in the cell that has such layouts.
+    degree
+        A key of the first relation.
+    implied
+        Other keys that are 1 wherever the degree is.
+    """
+
+    neutral: Mapping[str, Scalar]
+    degree: str
+    implied: tuple[str, ...] = ()
+
+    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the choices of a cell whose values are not neutral."""
+        return {
+            name: values[name]
+            for name, neutral in self.neutral.items()
+            if values.get(name) not in (None, neutral)
+        }
+
+    def neutralize(self, inputs: Inputs) -> None:
+        """Give the choices their neutral values in the rows of a batch where the degree is 1."""
+        rows = np.equal(inputs[self.degree], 1)
+        for name, value in self.neutral.items():
+            column = inputs[name]
+            column[rows] = np.nan if value is None and column.dtype == np.float64 else value
+
+    @property
+    def rule(self) -> Rule:
+        """The rule of a search that the degree is above 1 if a choice is not neutral."""
+
+        def holds(values: Values) -> Array:
+            return np.asarray(values[self.degree] >= (2 if self.given(values) else 1))
+
+        def reason(row: Values) -> str:
+            given = ", ".join(f"`{name}` {value}" for name, value in self.given(row).items())
+            return f"is 1, where {given} changes nothing"
+
+        return Rule(
+            f"{next(iter(self.neutral))} needs {self.degree}",
+            self.degree,
+            (self.degree, *self.neutral),
+            holds,
+            reason,
+            lambda _row: f"leave out {', '.join(self.neutral)}, or use more",
+        )
 
 
 class Estimator:
@@ -312,3 +374,84 @@ class Estimator:
 
     def forget(self) -> None:
         """Free figures that `estimate` keeps of a cell for the next cells; there is no next one."""
+
+
+def with_idle_layouts(
+    choices: Iterable[IdleChoices], rules: Iterable[Rule], optional: Iterable[str], cells: Cells
+) -> Iterator[Cell]:
+    """Yield cells, then cells with those of their layouts for which choices have no effect.
+
+    None is added if `cells` has the neutral cell, which has these layouts. None is added either for
+    choices that break a rule where the degree is 1, such as a text with several stages.
+
+    Parameters
+    ----------
+    rules, optional
+        Rules of an estimator, and its columns that may be missing.
+    cells
+        It is called several times: only the ids of cells are kept.
+    """
+    for idle in choices:
+        cells = partial(_with_parts, idle, tuple(rules), tuple(optional), cells)
+    yield from cells()
+
+
+def _with_parts(
+    idle: IdleChoices, rules: tuple[Rule, ...], optional: tuple[str, ...], cells: Cells
+) -> Iterator[Cell]:
+    known, is_idle = IdSet(), False
+    for cell in cells():
+        known.add(cell.id)
+        is_idle = is_idle or bool(idle.given(cell.choices))
+        yield cell
+    for cell in cells() if is_idle else ():
+        if not idle.given(cell.choices) or cell.fixed.get(idle.degree, 1) != 1:
+            continue
+        whole = replace(cell, choices={**cell.choices, **idle.neutral})
+        part = replace(whole, fixed={**cell.fixed, idle.degree: 1})
+        if whole.id in known or part.id in known:
+            continue
+        values = {**dict.fromkeys(optional), **cell.values}
+        values |= dict.fromkeys((idle.degree, *idle.implied), 1)
+        applied = (rule for rule in rules if values.keys() >= {*rule.needs})
+        if all(rule.is_kept(values) for rule in applied):
+            known.add(part.id)
+            yield part
+
+
+def source_table(
+    estimator: Estimator, name: str, given: Mapping[str, str], mends: Mends, evaluate: Evaluate
+) -> list[TableRow]:
+    """Return the rows of one of the estimator's `source.tables`.
+
+    Parameters
+    ----------
+    given
+        Inputs that hold in every row, as texts.
+    evaluate
+        Evaluates one configuration under `mends`.
+
+    Raises
+    ------
+    RefusedError
+        If there is no such table, if an input is an axis of the table or has no effect on it, or
+        if a configuration is refused.
+    """
+    if name not in estimator.source.tables:
+        hint = f"use {', '.join(estimator.source.tables)}"
+        raise RefusedError([Refusal("table", name, f"is not a table of {estimator.name}", hint)])
+    table = estimator.source.tables[name]
+    keys = {key for relation in estimator.relations for key in relation.keys}
+    idle = table.without_effect | table.relation.unread | (keys - {*table.relation.keys})
+    refusals = [
+        Refusal(key, value, "is an axis of the table", "leave it out, or leave --table out")
+        for key, value in given.items()
+        if key in table.axes
+    ]
+    refusals += [
+        Refusal(key, given[key], f"has no effect on table `{name}`", "leave it out")
+        for key in sorted((given.keys() & idle) - table.axes)
+    ]
+    if refusals:
+        raise RefusedError(refusals)
+    return list(table.rows(evaluate, given, mends))

@@ -2,8 +2,8 @@
 
 A search space is a product: a layout is a split, a microbatch and a placement, and most figures
 depend on one of them. `Factored` presents such a product as ordinary columns. A kernel that knows
-the tables computes figures there and gathers them. `runs` and `distinct` make such a table from
-columns whose rows repeat.
+the tables computes figures there and gathers them. `runs` and `distinct_rows` make such a table
+from columns whose rows repeat.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def runs(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, 
     return {n: columns[n][starts].astype(np.float64) for n in names}, np.cumsum(changes) - 1
 
 
-def distinct(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, Array], Array]:
+def distinct_rows(
+    columns: Mapping[str, Array], names: Sequence[str]
+) -> tuple[dict[str, Array], Array]:
     """Return the distinct rows of `names`, whole numbers from 0 on, and the place of each row."""
     code, span = np.zeros(len(columns[names[0]]), dtype=np.int64), 1
     for name in names:
@@ -113,6 +115,20 @@ def distinct(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[s
         code, span = code * base + values, span * base
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
     return {name: columns[name][first] for name in names}, place
+
+
+def distinct(values: Any) -> Array:
+    """Return the distinct values in order.
+
+    `numpy.unique` would import masked arrays, which takes longer than most commands compute.
+    """
+    found = np.sort(values, axis=None)
+    is_new = np.ones(len(found), dtype=bool)
+    is_new[1:] = found[1:] != found[:-1]
+    if found.dtype.kind == "f":  # missing values are last, and count as one
+        is_new[1:] &= ~np.isnan(found[:-1])
+    result: Array = found[is_new]
+    return result
 
 
 def stacked(tables: Sequence[Any], size: int) -> Array:

@@ -30,7 +30,7 @@ def accept(column: Column, value: object) -> Scalar:
         number = float(value)
     except OverflowError:
         raise _refused(column, value, "is too large") from None
-    from estimators.limits import limits_of  # here: options with numbers need no numpy
+    from estimators.inputs import limits_of  # here: options with numbers need no numpy
 
     for limit in limits_of(column):
         if limit.is_broken(number):

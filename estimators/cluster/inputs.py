@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.accelerators import base_of
+from estimators.catalog import base_of
 from estimators.cluster.relations import (
     CHOICES,
     COMMUNICATION,

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Values
-from estimators.distinct import distinct
 from estimators.divisors import divisors
+from estimators.factored import distinct
 from estimators.rules import Rule, divides, divides_number
 
 MAX_BATCH_TOKENS = 4096 * 2048

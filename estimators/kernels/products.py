@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.accelerators import product_behind
+from estimators.catalog import product_behind
 from estimators.contract import Array, Catalog, Record
-from estimators.distinct import distinct
+from estimators.factored import distinct
 from estimators.kernels.surface import Surface, surface_of
 from estimators.kernels.tiles import tile_share
 from estimators.values import Place, Real, Text

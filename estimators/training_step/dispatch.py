@@ -23,14 +23,15 @@ import numpy as np
 
 from estimators.structure import equals
 from estimators.training_step import network
-from estimators.training_step.formats import are_fused, by_recipe
+from estimators.training_step.formats import are_fused
 from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.network import Group
 from estimators.training_step.sizes import load_ratio
 
 if TYPE_CHECKING:
     from estimators.decoder import Shape
-    from estimators.training_step.problem import Formats, Layout, Network, Overlap, Problem
+    from estimators.training_step.problem import Layout, Network, Overlap, Problem
+    from estimators.training_step.recipes import Recipe
     from estimators.training_step.sizes import Size
     from estimators.values import Real
 
@@ -39,11 +40,6 @@ RESULT_BYTES = 2.0
 
 PROBABILITY_BYTES = 4.0
 """Bytes of the weight of a copy, which travels with it (token_dispatcher.py, FP32)."""
-
-ALIGNMENTS = (1.0, 16.0, 16.0, 16.0, 32.0, 32.0)
-"""Rows that an expert's part is padded to, by `recipes.RECIPES`: FP8 kernels need multiples of 16,
-those with scales of blocks of 32 or 16 values multiples of 32 (`get_align_size_for_quantization`).
-"""
 
 
 class AllToAll(NamedTuple):
@@ -206,9 +202,9 @@ def _combinations(whole: Real, part: Real) -> Real:
     return sets
 
 
-def padded_rows(rows: Real, formats: Formats) -> Real:
+def padded_rows(rows: Real, recipe: Recipe) -> Real:
     """Return the rows of an expert, padded to the alignment of its matmuls, on average."""
-    return rows + (by_recipe(ALIGNMENTS, formats.recipe) - 1) / 2
+    return rows + (recipe.alignment - 1) / 2
 
 
 def kernels_of(experts: Real, problem: Problem) -> tuple[Real, Real]:

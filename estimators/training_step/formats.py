@@ -1,46 +1,21 @@
 """Bytes of operands in 8 and 4 bits: memory traffic of their casts, and what is kept and sent.
 
-Tables have an entry for each of `recipes.RECIPES`.
+Their figures by recipe are those of table `recipe.csv`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from estimators.kernels.attention import IN_8_BITS
 from estimators.structure import equals
-from estimators.training_step.recipes import RECIPES
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Problem
     from estimators.training_step.sizes import Size
-    from estimators.values import Flag, Place, Real
-
-COPY_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128, 1.0 + 1 / 32, 0.5 + 1 / 16)
-"""Bytes of an element of an operand with its scales, by `RECIPES`: a scale in FP32 for 128 values
-(blockwise), one of a byte for 32 (mxfp8) or for 16 (nvfp4)."""
-
-WEIGHT_COPY_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128**2, 1.0 + 1 / 32, 0.5 + 1 / 16)
-"""Bytes of an element of a weight with its scales: blockwise blocks are 128 x 128 values."""
-
-AMAX_BYTES = (0.0, 0.0, 2.0, 0.0, 0.0, 2.0)
-"""Bytes of an element that a separate pass reads to find the largest value of a tensor."""
-
-IS_BLOCKWISE = (False, False, False, True, True, True)
-"""Whether copies by rows and by columns have different scales, so that both are made."""
-
-SPLITS_COLLECTIVES = (True, True, True, False, True, False)
-"""Whether a tensor-parallel collective may run in pieces during its matmul
-(NVIDIA/TransformerEngine @d0067d0d transformer_engine/pytorch/module/base.py
-`fill_userbuffers_buffer_for_all_gather`)."""
-
-NORM_FINDS_AMAX = (False, False, True, False, False, False)
-"""Whether the kernel of a norm finds the largest value of its result (NVIDIA/TransformerEngine
-@d0067d0d transformer_engine/pytorch/csrc/extensions/normalization.cpp, FUSED_NORM_AMAX_FP8; with
-the Hadamard transform of NVFP4 it does not)."""
+    from estimators.values import Flag, Real
 
 
 class Casts(NamedTuple):
@@ -54,18 +29,6 @@ class Casts(NamedTuple):
     forward_kernels: Real
     backward_kernels: Real
     experts: Real
-
-
-def by_recipe(table: Sequence[float], recipe: Place) -> Real:
-    """Return the entry of a table that has one for each of `RECIPES`."""
-    entry: Real = np.asarray(table)[recipe]
-    return entry
-
-
-def flag_of_recipe(table: Sequence[bool], recipe: Place) -> Flag:
-    """Return the flag of a table that has one for each of `RECIPES`."""
-    flag: Flag = np.asarray(table)[recipe]
-    return flag
 
 
 def low_share(problem: Problem) -> Real:
@@ -119,9 +82,7 @@ def casts(size: Size, problem: Problem) -> Casts:
     """
     cast, part = _cast_of(size, problem), _elements(size, problem)
     share = np.where(problem.formats.low_format > 0, low_share(problem), 0.0)
-    kernels = np.where(by_recipe(AMAX_BYTES, problem.formats.recipe) > 0, 2.0, 1.0) * np.where(
-        share > 0, 1.0, 0.0
-    )
+    kernels = np.where(problem.recipe.amax_bytes > 0, 2.0, 1.0) * np.where(share > 0, 1.0, 0.0)
     forward_kernels = kernels * (2.0 + problem.shape.sparse_share + part.shared)
     # attention in 8 bits casts queries, keys and values, and the gradient of its result
     core = np.where(equals(problem.kernels.attention_program, IN_8_BITS), cast.whole, 0.0)
@@ -143,9 +104,9 @@ def output_cast_bytes(tokens: Real, hidden: Real, logits: Real, problem: Problem
     is_low = problem.formats.quantizes_output_layer & (problem.formats.low_format > 0)
     if not np.any(is_low):
         return 0.0
-    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe) | problem.system.transposes_operands
-    copies = by_recipe(COPY_BYTES, problem.formats.recipe) * np.where(both, 2.0, 1.0)
-    element = by_recipe(AMAX_BYTES, problem.formats.recipe) + 2.0 + copies
+    both = problem.recipe.makes_both_copies | problem.system.transposes_operands
+    copies = problem.recipe.copy_bytes * np.where(both, 2.0, 1.0)
+    element = problem.recipe.amax_bytes + 2.0 + copies
     return np.where(is_low, element * (tokens * hidden + logits), 0.0)
 
 
@@ -165,7 +126,7 @@ class _Cast(NamedTuple):
         Cast of a norm's result, in addition to the norm's traffic in 16 bits.
     """
 
-    is_delayed: Real
+    is_delayed: Flag
     rows: Real
     whole: Real
     shard: Real
@@ -175,12 +136,12 @@ class _Cast(NamedTuple):
 
 def _cast_of(size: Size, problem: Problem) -> _Cast:
     """Return the traffic of casting one element by the recipe of `values`."""
-    is_delayed = np.equal(problem.formats.recipe, RECIPES.index("delayed"))
+    is_delayed = problem.recipe.has_past_scales
     copy, amax = (
-        by_recipe(COPY_BYTES, problem.formats.recipe),
-        by_recipe(AMAX_BYTES, problem.formats.recipe),
+        problem.recipe.copy_bytes,
+        problem.recipe.amax_bytes,
     )
-    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe)
+    both = problem.recipe.makes_both_copies
     turns = ~both & problem.system.transposes_operands
     gathers = size.rows < size.tokens
     rows = amax + 2.0 + copy
@@ -188,7 +149,7 @@ def _cast_of(size: Size, problem: Problem) -> _Cast:
     # if rows are gathered afterwards, the transposed copy is made later
     shard = np.where(turns & gathers, rows, whole)
     later = np.where(turns & gathers, 2.0 * copy, 0.0)
-    norm = shard - np.where(flag_of_recipe(NORM_FINDS_AMAX, problem.formats.recipe), amax, 0.0)
+    norm = shard - np.where(problem.recipe.norm_finds_amax, amax, 0.0)
     # 8 bits in place of 16; a separate kernel makes the transposed copy
     written = copy - 2.0 + np.where(turns & ~gathers, 2.0 * copy, 0.0)
     return _Cast(is_delayed, rows, whole, shard, later, np.where(is_delayed, written, norm))
@@ -272,42 +233,18 @@ def _backward_bytes(size: Size, cast: _Cast, part: _Elements) -> Real:
     return backward + cast.whole * heads
 
 
-GATHERED_BYTES = (2.0, 1.0, 1.0, 1.0, 2.0, 0.5)
-"""Bytes gathered over replicas of a weight that is kept in 8 or 4 bits, by `RECIPES`. MXFP8 makes
-two copies of a weight from 16 bits, so 16 bits are gathered, through the buffer of the gradients.
-NVFP4 gathers the packed values (NVIDIA/Megatron-LM @d98e8a64
-megatron/core/optimizer/optimizer_config.py `reuse_grad_buf_for_mxfp8_param_ag`;
-distributed/param_and_grad_buffer.py `nvfp4_packed_numel`)."""
-
-KEPT_BYTES = (2.0, 1.0, 1.0, 1.0 + 4 / 128, 1.0 + 1 / 32, 0.5 + 1 / 16)
-"""Bytes kept of an element of a product's input until its backward pass: one of the two copies
-(NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training/
-performance_considerations, Activations saved for backward)."""
-
-CORE_BYTES = (2.0, 3.0, 2.0, 2.0, 2.0, 2.0)
-"""Bytes kept of an element of the result of attention, whose backward pass needs 16 bits. Only with
-scales of the past the product behind keeps a further copy (NVIDIA/Megatron-LM @d98e8a64
-megatron/core/transformer/attention.py `set_save_original_input`)."""
-
-
 def input_bytes(problem: Problem) -> Real:
-    """Return the bytes kept of an element of a product's input, of an average layer."""
-    return _of_layers(by_recipe(KEPT_BYTES, problem.formats.recipe), 2.0, problem)
+    """Return the bytes kept of an element of a matmul's input, of an average layer.
+
+    A tensor-parallel group gathers as many: inputs and gradients are cast before. Sums are
+    scattered in 16 bits.
+    """
+    return _of_layers(problem.recipe.kept_bytes, 2.0, problem)
 
 
 def core_bytes(problem: Problem) -> Real:
     """Return the bytes kept of an element of the result of attention, of an average layer."""
-    return _of_layers(by_recipe(CORE_BYTES, problem.formats.recipe), 2.0, problem)
-
-
-def wire_bytes(problem: Problem) -> Real:
-    """Return the bytes of an element that a tensor-parallel group gathers, of an average layer.
-
-    Inputs and gradients are cast before they are gathered; sums are scattered in 16 bits
-    (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training, Quantized
-    all-gather).
-    """
-    return _of_layers(by_recipe(KEPT_BYTES, problem.formats.recipe), 2.0, problem)
+    return _of_layers(problem.recipe.core_bytes, 2.0, problem)
 
 
 def weight_copies(problem: Problem, *, is_sharded: bool) -> Real:
@@ -318,10 +255,10 @@ def weight_copies(problem: Problem, *, is_sharded: bool) -> Real:
     is_sharded
         Whether weights are gathered for each layer: transposed copies are not kept then.
     """
-    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe)
+    both = problem.recipe.makes_both_copies
     if not is_sharded:
         both = both | problem.system.transposes_operands
-    return by_recipe(WEIGHT_COPY_BYTES, problem.formats.recipe) * np.where(both, 2.0, 1.0)
+    return problem.recipe.weight_copy_bytes * np.where(both, 2.0, 1.0)
 
 
 def stored_weight_bytes(problem: Problem, base: Real, *, is_sharded: bool) -> Real:
@@ -349,9 +286,7 @@ def gathered_weight_bytes(problem: Problem) -> Real:
     if not np.any(problem.formats.low_format):
         return base
     keeps = problem.formats.keeps_quantized_weights
-    return _of_layers(
-        np.where(keeps, by_recipe(GATHERED_BYTES, problem.formats.recipe), base), base, problem
-    )
+    return _of_layers(np.where(keeps, problem.recipe.gathered_bytes, base), base, problem)
 
 
 def weight_cast_bytes(problem: Problem) -> Real:
@@ -360,16 +295,16 @@ def weight_cast_bytes(problem: Problem) -> Real:
     Copies are made once a step for all microbatches. If the optimizer writes weights in 8 or 4
     bits, only the copy by columns is made of the gathered weight; MXFP8 makes both from 16 bits.
     """
-    copy = by_recipe(WEIGHT_COPY_BYTES, problem.formats.recipe)
-    both = flag_of_recipe(IS_BLOCKWISE, problem.formats.recipe) | problem.system.transposes_operands
+    copy = problem.recipe.weight_copy_bytes
+    both = problem.recipe.makes_both_copies | problem.system.transposes_operands
     made = 2.0 + copy * np.where(both, 2.0, 1.0)
     from_gathered = np.where(
-        np.equal(problem.formats.recipe, RECIPES.index("mxfp8")),
+        problem.recipe.gathers_16_bits,
         made,
         np.where(both, 2.0 * copy, 0.0),
     )
     keeps = problem.formats.keeps_quantized_weights
-    moved = np.where(keeps, from_gathered, by_recipe(AMAX_BYTES, problem.formats.recipe) + made)
+    moved = np.where(keeps, from_gathered, problem.recipe.amax_bytes + made)
     return _of_layers(moved, 0.0, problem)
 
 

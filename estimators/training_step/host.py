@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.structure import equals
-from estimators.training_step.formats import by_recipe
 from estimators.training_step.streams import are_separate, turns_slowly
 
 if TYPE_CHECKING:
@@ -54,20 +53,6 @@ and `moe_preprocess`; NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer/moe
 
 EXPERT_MATMULS = (2.0, 4.0)
 """Matmuls of an expert, forward and backward."""
-
-EXPERT_CASTS = (0.0, 0.0, 8.0, 2.0, 2.0, 6.0)
-"""Kernels of a pass that cast an expert's part of the inputs of two products, or of their
-gradients, by `recipes.RECIPES`. With the scale of a tensor each part takes four: clear the largest
-value, find it, scale, cast. With delayed scales one kernel casts the parts of all experts. With
-scales of blocks each part takes one (NVIDIA/TransformerEngine v2.9
-transformer_engine/pytorch/csrc/extensions/cast.cpp `multi_tensor_quantize_impl`, quantizer.cpp
-`quantize_impl`, common/recipe/current_scaling.cu). NVFP4 is counted in that older code, +-4."""
-
-EXPERT_TENSORS = (0.0, 2.0, 2.0, 2.0, 2.0, 2.0)
-"""Quantized tensors of an expert that the host makes in a pass, by `recipes.RECIPES`. Each is a
-Python object with three allocations, or with four views of one allocation for all experts (cast.cpp
-`split_quantize`, `bulk_allocate_mxfp8_tensors`, quantizer.cpp
-`Float8CurrentScalingQuantizer::create_tensor`). Each costs the host an `OPERATION`."""
 
 EXPERT_LAUNCH = 1 / 9
 """Host's cost of an expert's kernel over that of a layer's other launches. One call in C++ launches
@@ -186,7 +171,7 @@ def _launches(in_pass: int, size: Size, problem: Problem, layout: Layout) -> tup
 
     `in_pass` is 0 forward, 1 backward. A graph of whole steps leaves none.
     """
-    host, recipe, sparse = problem.host, problem.formats.recipe, problem.shape.sparse_share
+    host, recipe, sparse = problem.host, problem.recipe, problem.shape.sparse_share
     splits = layout.uses_sequence_parallel
     collectives = np.where(splits, SPLIT_COLLECTIVES[in_pass], WHOLE_COLLECTIVES[in_pass])
     dense = (host.forward_launches, host.backward_launches)[in_pass]
@@ -198,8 +183,8 @@ def _launches(in_pass: int, size: Size, problem: Problem, layout: Layout) -> tup
     outside, inside = _rare_launches(in_pass, size, problem)
     dense = dense + outside
     # experts that work on a number of tokens that varies cannot be captured
-    of_expert = EXPERT_LAUNCH * (EXPERT_MATMULS[in_pass] + by_recipe(EXPERT_CASTS, recipe))
-    of_expert = of_expert + OPERATION * by_recipe(EXPERT_TENSORS, recipe)
+    of_expert = EXPERT_LAUNCH * (EXPERT_MATMULS[in_pass] + recipe.expert_casts)
+    of_expert = of_expert + OPERATION * recipe.expert_tensors
     routing = sparse * (ROUTING[in_pass] - TOKEN_LAUNCHES[in_pass])
     tokens = sparse * (TOKEN_LAUNCHES[in_pass] + of_expert * size.experts) + inside
     routing = np.where(host.uses_cuda_graphs, sparse, routing)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.factored import distinct, take
+from estimators.factored import distinct_rows, take
 from estimators.training_step import dispatch
 from estimators.training_step.gemm import (
     FORWARD,
@@ -108,7 +108,7 @@ def matmuls_of(size: Size, problem: Problem) -> dict[str, Matmul]:
     mixed = problem.shape.sparse_share
     dense = 1.0 - mixed
     tokens, hidden, gates = size.tokens, size.hidden, size.gates
-    padded = dispatch.padded_rows(size.expert_tokens, problem.formats)
+    padded = dispatch.padded_rows(size.expert_tokens, problem.recipe)
     ffn_out = np.where(size.ffn > 0, dense, 0.0)
     shared_out = np.where(size.shared_ffn > 0, mixed, 0.0)
     experts_out = np.where(size.expert_ffn > 0, mixed, 0.0)
@@ -150,7 +150,7 @@ def matmul_seconds(size: Size, problem: Problem, layout: Layout) -> dict[str, Re
         "uses_sequence_parallel",
     )
     columns = {"tokens": size.tokens} | {name: getattr(layout, name) for name in names}
-    table, place = distinct(columns, tuple(columns))
+    table, place = distinct_rows(columns, tuple(columns))
     of_tokens = {
         "microbatch_size": table["tokens"] / problem.shape.seq_len,
         "context_parallel": np.ones_like(table["tokens"]),

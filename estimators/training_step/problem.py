@@ -20,6 +20,7 @@ from estimators.structure import Structure
 from estimators.training_step import recipes
 from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.modules import flags_of
+from estimators.training_step.recipes import Recipe
 
 if TYPE_CHECKING:
     from estimators.contract import Catalog
@@ -164,8 +165,6 @@ class Formats(Structure):
     ----------
     low_format
         Place of the format in few bits in `kernels.products.FORMATS`; 0: 16 bits.
-    recipe
-        Place of `number_recipe` in `recipes.RECIPES`.
     """
 
     precision: Text
@@ -175,7 +174,6 @@ class Formats(Structure):
     keeps_quantized_weights: Flag
     quantizes_output_layer: Flag
     low_format: Place
-    recipe: Place
 
 
 @dataclass(frozen=True)
@@ -347,6 +345,7 @@ class Problem:
     kernels: Kernels
     power: Power
     formats: Formats
+    recipe: Recipe
     overlap: Overlap
     sharding: Sharding
     program: Program
@@ -383,11 +382,8 @@ class Problem:
             network=Network.of(columns),
             kernels=Kernels.of(columns, measured=measured),
             power=Power.of(columns),
-            formats=Formats.of(
-                columns,
-                low_format=recipes.format_places(columns),
-                recipe=recipes.recipe_places(columns),
-            ),
+            formats=Formats.of(columns, low_format=recipes.format_places(columns)),
+            recipe=Recipe.named(columns["number_recipe"]),
             overlap=overlap,
             sharding=Sharding.of(columns),
             program=Program.of(columns, again=flags_of(columns.get("recompute_modules"))),

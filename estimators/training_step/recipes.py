@@ -4,6 +4,9 @@
 or present largest value (`tensorwise`), of blocks of 128 values (`blockwise`), of 32 values with
 scales that the tensor cores read (`mxfp8`), or of 16 values in 4 bits (`nvfp4`).
 
+Table `recipe.csv` has what follows from a recipe. Its figures hold for matmuls in 8 or 4 bits;
+column `none` is 16 bits.
+
 Sources: NVIDIA/TransformerEngine @d0067d0d transformer_engine/common/recipe/__init__.py and
 docs/features/low_precision_training; NVIDIA-NeMo/Megatron-Bridge @067f987d
 src/megatron/bridge/training/mixed_precision.py.
@@ -11,13 +14,16 @@ src/megatron/bridge/training/mixed_precision.py.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.kernels.products import FORMATS
-from estimators.values import Place
+from estimators.structure import Structure
+from estimators.training_step.own_tables import rows_of
+from estimators.values import Flag, Place, Real
 
 RECIPES = ("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4")
 """Values of `number_recipe`; `none` is 16 bits."""
@@ -25,8 +31,51 @@ RECIPES = ("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4")
 WIDTHS = {"none": "bf16", **dict.fromkeys(RECIPES[1:5], "fp8"), "nvfp4": "fp4"}
 """Recipe -> the `precision` that it makes. `none` goes with fp16 as well."""
 
-SCALED_IN_HARDWARE = ("mxfp8", "nvfp4")
-"""Recipes whose scales the tensor cores apply: those of Blackwell and later."""
+FIGURES = {
+    row["figure"]: np.array([float(row[name]) for name in RECIPES]) for row in rows_of("recipe")
+}
+"""Figure of table `recipe.csv` -> one number for each of `RECIPES`; a flag is 0 or 1."""
+
+SCALED_IN_HARDWARE = tuple(
+    name
+    for name, is_scaled in zip(RECIPES, FIGURES["is_scaled_in_hardware"], strict=True)
+    if is_scaled
+)
+"""Recipes whose scales the tensor cores apply."""
+
+
+@dataclass(frozen=True)
+class Recipe(Structure):
+    """The figures of `number_recipe`; table `recipe.csv` has their meanings and sources."""
+
+    copy_bytes: Real
+    weight_copy_bytes: Real
+    amax_bytes: Real
+    makes_both_copies: Flag
+    has_past_scales: Flag
+    splits_collectives: Flag
+    norm_finds_amax: Flag
+    gathered_bytes: Real
+    gathers_16_bits: Flag
+    kept_bytes: Real
+    core_bytes: Real
+    alignment: Real
+    expert_casts: Real
+    expert_tensors: Real
+
+    @classmethod
+    def named(cls, names: Any) -> Self:
+        """Return the figures of a recipe, or of the recipe of each row."""
+        recipe = np.asarray(names, dtype=object)
+        places = np.array([RECIPES.index(name) for name in recipe.ravel().tolist()])
+        places = places.reshape(recipe.shape)[()]
+        kinds = ((field.name, field.type == "Flag") for field in fields(cls))
+        return cls(
+            **{
+                name: FIGURES[name][places].astype(bool if is_flag else float)[()]
+                for name, is_flag in kinds
+            }
+        )
 
 
 def precision_of(recipe: Any) -> Array:
@@ -53,14 +102,6 @@ def recipe_of(precision: Array, transposes: Array) -> Array:
         [np.equal(precision, "fp8"), np.equal(precision, "fp4")], [fp8, "nvfp4"], "none"
     )
     return recipe.astype(object)
-
-
-def recipe_places(values: Values) -> Place:
-    """Return the place in `RECIPES` of `number_recipe`."""
-    recipe = np.asarray(values["number_recipe"], dtype=object)
-    places = [RECIPES.index(name) for name in np.ravel(recipe).tolist()]
-    in_table: Place = np.array(places, dtype=np.int64).reshape(recipe.shape)[()]
-    return in_table
 
 
 def format_places(values: Values) -> Place:

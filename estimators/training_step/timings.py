@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError
-from estimators.distinct import distinct
+from estimators.factored import distinct
 from estimators.kernels.attention import BACKWARD_PRODUCTS, MeasuredAttention
 from estimators.kernels.products import FORMATS as PLACES
 from estimators.kernels.products import FORMULA, measured_accelerators

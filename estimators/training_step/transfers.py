@@ -14,7 +14,7 @@ import numpy as np
 
 from estimators.training_step import network
 from estimators.training_step.dispatch import AllToAll, all_to_all_of, overlaps
-from estimators.training_step.formats import SPLITS_COLLECTIVES, flag_of_recipe, wire_bytes
+from estimators.training_step.formats import input_bytes
 from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.network import Group
 
@@ -39,7 +39,7 @@ def pieces_of(problem: Problem, layout: Layout) -> Real:
     and MXFP8, and no other format.
     """
     splits = layout.uses_sequence_parallel & problem.overlap.splits_tensor_exchanges
-    splits = splits & flag_of_recipe(SPLITS_COLLECTIVES, problem.formats.recipe)
+    splits = splits & problem.recipe.splits_collectives
     splits = splits & (layout.tensor_parallel <= problem.network.nvlink_size)
     return np.where(splits, np.maximum(layout.tensor_parallel, 1.0), 1.0)
 
@@ -192,7 +192,7 @@ def _half(
 ) -> Half:
     """Return the seconds of the collectives of `share` of a volume.
 
-    Dense layers gather elements of `formats.wire_bytes`; sums have 16 bits.
+    Dense layers gather elements of `formats.input_bytes`; sums have 16 bits.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def _half(
         backward = network.reduce_seconds(group, share * before, problem.network)
     gathered, gradient = column, row
     if np.any(problem.formats.low_format):
-        width = share - dense * (1.0 - wire_bytes(problem) / 2.0)
+        width = share - dense * (1.0 - input_bytes(problem) / 2.0)
         first = volume if before is None else before
         gathered = network.gather_seconds(group, width * first, problem.network)
         gradient = network.gather_seconds(group, width * volume, problem.network)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from estimators.distinct import distinct
+from estimators.factored import distinct
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_they_are_those_that_numpy_finds(values: object) -> None:
 def test_masked_arrays_are_not_imported() -> None:
     code = """if True:
         import sys
-        from estimators.distinct import distinct
+        from estimators.factored import distinct
         distinct([2, 1, 2])
         sys.exit("numpy.ma" in sys.modules)
     """

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from estimators.distribution import QUANTILE, middle, normal_cumulative, normal_quantile
+from estimators.interval import QUANTILE, middle, normal_cumulative, normal_quantile
 
 
 def test_the_cumulative_normal_distribution_is_that_of_the_standard_library() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from estimators.contract import Array
-from estimators.factored import Gathered, distinct, runs, stacked, take
+from estimators.factored import Gathered, distinct_rows, runs, stacked, take
 
 TENSOR = np.array([1, 1, 2, 2, 1, 1])
 DATA = np.array([8, 8, 4, 4, 8, 4])
@@ -21,7 +21,7 @@ def test_successive_rows_that_agree_are_one() -> None:
 
 
 def test_equal_rows_are_one_at_any_place() -> None:
-    table, place = distinct(ROWS, ("tensor_parallel", "data_parallel"))
+    table, place = distinct_rows(ROWS, ("tensor_parallel", "data_parallel"))
     found = list(zip(table["tensor_parallel"], table["data_parallel"], strict=True))
     assert sorted(found) == [(1, 4), (1, 8), (2, 4)]
     again = [found[n] for n in place]
@@ -36,7 +36,7 @@ def test_columns_of_any_size_are_distinguished(largest: int) -> None:
         "context_parallel": np.array([0, 0, largest, largest, largest], dtype=np.float64),
         "data_parallel": np.array([largest, 1, 1, 1, 1], dtype=np.float64),
     }
-    table, place = distinct(rows, tuple(rows))
+    table, place = distinct_rows(rows, tuple(rows))
     for name, column in rows.items():
         assert table[name][place].tolist() == column.tolist()
     assert len(set(place.tolist())) == 4

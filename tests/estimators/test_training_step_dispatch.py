@@ -307,8 +307,8 @@ def test_a_part_of_the_exchange_hides() -> None:
 
 def test_experts_pad_their_rows_for_8_bits() -> None:
     for recipe, rows in (("none", 100), ("tensorwise", 107.5), ("mxfp8", 115.5)):
-        formats = problem_with(number_recipe=recipe).formats
-        assert dispatch.padded_rows(100.0, formats) == rows
+        figures = problem_with(number_recipe=recipe).recipe
+        assert dispatch.padded_rows(100.0, figures) == rows
 
 
 def test_experts_have_a_product_each_unless_the_host_does_not_know_their_rows() -> None:

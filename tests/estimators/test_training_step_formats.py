@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,9 @@ import pytest
 
 from estimators.kernels.products import FORMATS
 from estimators.training_step import formats, recipes
+from estimators.training_step.own_tables import rows_of
 from estimators.training_step.problem import Problem
+from estimators.training_step.recipes import RECIPES, Recipe
 from estimators.training_step.sizes import Size
 from tests.estimators.training_step_cases import (
     FREE,
@@ -325,7 +329,6 @@ def test_a_product_keeps_one_copy_of_its_input(recipe: str, kept: float, core: f
     problem = problem_of(recipe, recipe in ("delayed", "blockwise"))
     assert formats.input_bytes(problem) == kept
     assert formats.core_bytes(problem) == core
-    assert formats.wire_bytes(problem) == kept
     half = problem_of(recipe, recipe in ("delayed", "blockwise"), num_bf16_layers_end=4)
     assert formats.input_bytes(half) == (kept + 2.0) / 2
 
@@ -424,3 +427,21 @@ def test_an_optimizer_may_keep_less_than_32_bits(
     assert not refusals
     assert found["stored_optimizer_bytes"][0] == stored
     assert found["optimizer_traffic_bytes"][0] == traffic
+
+
+def test_each_figure_of_a_recipe_has_a_meaning_and_a_source() -> None:
+    rows = {row["figure"]: row for row in rows_of("recipe")}
+    figures = {field.name: field.type for field in fields(Recipe)}
+    assert {*figures, "is_scaled_in_hardware"} == {*rows}
+    for name, row in rows.items():
+        assert row["meaning"], name
+        assert re.search(r"@[0-9a-f]{7}| v\d", row["source"]), name
+        if figures.get(name, "Flag") == "Flag":
+            assert {row[recipe] for recipe in RECIPES} == {"0", "1"}, name
+
+
+def test_the_figures_of_rows_are_those_of_their_recipes() -> None:
+    rows = Recipe.named(np.array(["nvfp4", "none", "nvfp4"], dtype=object))
+    assert np.asarray(rows.copy_bytes).tolist() == [0.5625, 2.0, 0.5625]
+    assert np.asarray(rows.makes_both_copies).tolist() == [True, False, True]
+    assert Recipe.named("nvfp4").copy_bytes == 0.5625

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from estimators.catalog import MeasuredTables
 from estimators.contract import Catalog, Cell
-from estimators.measured import MeasuredTables
 from estimators.training_step import estimator, tables
 from estimators.training_step.estimator import RELATION, TrainingStep
 from tests.estimators.training_step_cases import (

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from estimators.contract import PUBLISHED
-from estimators.distribution import QUANTILE
+from estimators.interval import QUANTILE
 from estimators.registry import get
 from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from estimators.columns import COLUMNS, Column
 from estimators.contract import Refusal, RefusedError
-from estimators.limits import LARGEST_WHOLE
+from estimators.inputs import LARGEST_WHOLE
 from warehouse.studies.values import MAX_POINTS, expand
 
 GPUS = COLUMNS["num_gpus"]

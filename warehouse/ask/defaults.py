@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from estimators.accelerators import product_of
+from estimators.catalog import product_of
 from estimators.columns import COLUMNS
 from estimators.contract import RefusedError, Scalar
 from estimators.names import joined_hint

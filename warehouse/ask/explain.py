@@ -26,7 +26,6 @@ from estimators.interval import (
     place_of,
     steps_under,
 )
-from estimators.limits import limits_of
 from warehouse.ask.defaults import definitions_of, with_stored_shape
 from warehouse.ask.fastest_stored import best_configuration, differing_columns
 from warehouse.ask.rank import PROBLEM_NAMES, QUESTION
@@ -310,7 +309,7 @@ def _nudged(shown: Evaluation, name: str, sign: int) -> dict[str, float]:
 
 def _upper_limit(name: str) -> float:
     column = COLUMNS[name]
-    return math.inf if column.maximum is None or not limits_of(column) else column.maximum
+    return math.inf if column.maximum is None else column.maximum
 
 
 def _columns(shown: Evaluation) -> dict[str, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from estimators.accelerators import OWN_SYSTEM, base_of, stated_of
+from estimators.catalog import OWN_SYSTEM, base_of, stated_of
 from warehouse.errors import InputError
 from warehouse.show.units import in_words
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from estimators.accelerators import product_of
+from estimators.catalog import product_of
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, RefusedError
-from estimators.limits import limits_of
+from estimators.inputs import limits_of
 from warehouse.calibrate.fit import FitErrors, errors_of
 from warehouse.calibrate.timings import Timings, read_timings
 from warehouse.database.catalog import packaged_catalog

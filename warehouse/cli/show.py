@@ -208,8 +208,8 @@ def _put_table(
 ) -> None:
     """Print a table of the estimator's source; inputs of every relation may be given."""
     from estimators.contract import Refusal, RefusedError
+    from estimators.estimator import source_table
     from estimators.registry import with_capability
-    from estimators.source_tables import source_table
     from warehouse.evaluate.one import read_pairs, show_configuration
 
     if not estimator.source.tables:

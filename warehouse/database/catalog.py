@@ -12,7 +12,7 @@ from datetime import date
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from estimators.accelerators import OWN_SYSTEM, PRODUCT_COLUMNS
+from estimators.catalog import OWN_SYSTEM, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
 from estimators.names import did_you_mean

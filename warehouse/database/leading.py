@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.distinct import distinct
+from estimators.factored import distinct
 from warehouse.database.tables import TOP
 
 if TYPE_CHECKING:

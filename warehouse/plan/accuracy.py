@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators.accelerators import product_of
+from estimators.catalog import product_of
 from estimators.interval import (
     ENDS,
     STEP,

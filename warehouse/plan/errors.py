@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators.accelerators import OWN_SYSTEM, product_of
+from estimators.catalog import OWN_SYSTEM, product_of
 from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
 from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from estimators.accelerators import product_of
+from estimators.catalog import product_of
 from estimators.divisors import divisors
 from estimators.interval import ENDS
 from estimators.kernels.products import kernels_of

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from estimators.accelerators import product_behind
+from estimators.catalog import product_behind
 from warehouse.show.units import run_time_in_words, run_times_in_words
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators.accelerators import product_behind, product_of
+from estimators.catalog import product_behind, product_of
 from warehouse.database.cache import cached
 from warehouse.plan.errors import state_of_measured
 from warehouse.plan.queries import of_estimator

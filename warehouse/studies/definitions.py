@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from estimators.accelerators import NARROW_RATES, PRODUCT_COLUMNS
+from estimators.catalog import NARROW_RATES, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS, names_in
 from estimators.contract import Catalog, Record, RefusedError, Scalar
 from estimators.names import did_you_mean

@@ -1,0 +1,189 @@
+"""The reference tables, in which estimators look up names, and the names of accelerators.
+
+Measured tables have thousands of rows without a key, such as rates of kernels by shape. They are
+columns of numbers, loaded when an estimator asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar, cast
+
+from estimators.names import did_you_mean, folded, nearest
+from estimators.refusals import Refusal, RefusedError
+from estimators.values import Columns, Scalar
+
+Record = Mapping[str, Scalar]
+
+OWN_SYSTEM = "own_system"
+"""Table of the systems that a user defines: what each states itself, and `based_on`. Table `system`
+has the same systems with every attribute."""
+
+PRODUCT_COLUMNS: Mapping[str, str] = {
+    "matrix_flops_per_second": "bf16_flops_per_second",
+    "fp8_flops_per_second": "fp8_flops_per_second",
+    "fp4_flops_per_second": "fp4_flops_per_second",
+    "hbm_bytes_per_second": "hbm_bytes_per_second",
+    "hbm_bytes": "hbm_bytes",
+    "nvlink_bytes_per_second": "nvlink_bytes_per_second",
+    "network_bytes_per_second": "nic_bytes_per_second",
+}
+"""Attribute of a system -> its column in the table of accelerators."""
+
+NARROW_RATES = ("fp8_flops_per_second", "fp4_flops_per_second")
+"""Rates that table `system` does not have; a user's system may state them."""
+
+Made = TypeVar("Made")
+
+
+class MeasuredTables:
+    """Tables by name, as one-dimensional arrays by column name.
+
+    Parameters
+    ----------
+    load
+        Table name -> a function that returns its columns. Each is called once at most.
+    """
+
+    def __init__(self, load: Mapping[str, Callable[[], Columns]] | None = None) -> None:
+        self._load = dict(load or {})
+        self._made: dict[Hashable, object] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is a table called `name`."""
+        return name in self._load
+
+    def __getitem__(self, name: str) -> Columns:
+        """Return the columns of a table; raise `KeyError` if there is none of that name."""
+        load = self._load[name]
+        return self.made(("table", name), load)
+
+    def __reduce__(self) -> tuple[Callable[..., MeasuredTables], tuple[dict[str, Columns]]]:
+        """Return the loaded tables, for another process."""
+        return _of_columns, ({name: self[name] for name in self._load},)
+
+    def made(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return the result of `make`, computed at the first request for `key`."""
+        if key not in self._made:
+            self._made[key] = make()
+        return cast(Made, self._made[key])
+
+
+def _of_columns(tables: Mapping[str, Columns]) -> MeasuredTables:
+    return MeasuredTables({name: partial(_as_it_is, table) for name, table in tables.items()})
+
+
+def _as_it_is(table: Columns) -> Columns:
+    return table
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The reference tables, in which an estimator looks up names. The warehouse reads them once.
+
+    Attributes
+    ----------
+    tables
+        Table name -> key (the table's first column) -> the row as a mapping.
+    aliases
+        Table name -> other spelling -> key.
+    measured
+        Tables of many rows that have no key, as columns.
+    """
+
+    tables: Mapping[str, Mapping[str, Record]] = field(repr=False)
+    aliases: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    measured: MeasuredTables = field(default_factory=MeasuredTables, repr=False, compare=False)
+
+    def find(self, table: str, key: str) -> Record:
+        """Return the row of `table` that `key` or one of its aliases names.
+
+        Capitals, spaces and hyphens do not matter where only one name differs in them alone.
+        Numbers must be equal.
+
+        Raises
+        ------
+        RefusedError
+            If there is no such row; the hint lists the nearest names.
+        """
+        row = self.known(table, key)
+        if row is None:
+            rows = self.tables.get(table, {})
+            hint = did_you_mean(self.nearest(table, key)) or f"known: {', '.join(sorted(rows)[:8])}"
+            hint = hint if rows else f"the `{table}` table is empty"
+            raise RefusedError([Refusal(table, key, f"is not in the `{table}` table", hint)])
+        return row
+
+    def nearest(self, table: str, key: object) -> list[str]:
+        """Return the names of rows of `table` that are most like `key`."""
+        rows, aliases = self.tables.get(table, {}), self.aliases.get(table, {})
+        near = nearest(key, [*rows, *aliases])
+        return list(dict.fromkeys(aliases.get(name, name) for name in near))
+
+    def known(self, table: str, key: str) -> Record | None:
+        """Return the row that `find` returns; None where there is none.
+
+        Use it where a name may be unknown: `find` takes a millisecond to look for similar names.
+        """
+        rows, aliases = self.tables.get(table, {}), self.aliases.get(table, {})
+        row = rows.get(aliases.get(key, key))
+        if row is None:
+            alike = {aliases.get(n, n) for n in (*rows, *aliases) if folded(n) == folded(key)}
+            row = rows[alike.pop()] if len(alike) == 1 else None
+        return row
+
+
+def product_of(catalog: Catalog, accelerator: Scalar) -> str | None:
+    """Return the accelerator as sold behind a name: the name itself where it is no product.
+
+    A system that a user bases on a product has the constants, the kernels and the measured errors
+    of that product. `product_behind` returns None where there is no product.
+    """
+    if accelerator is None:
+        return None
+    return product_behind(catalog, accelerator) or _published(catalog, accelerator)
+
+
+def product_behind(catalog: Catalog, accelerator: Scalar) -> str | None:
+    """Return the product of a name, or the product that its system is based on; None without one.
+
+    A system may be based on another system: the first product on the way counts.
+    """
+    products, systems = catalog.tables.get("accelerator", {}), catalog.tables.get("system", {})
+    seen: set[Scalar] = set()
+    while accelerator is not None and accelerator not in seen:
+        seen.add(accelerator)
+        product = _published(catalog, accelerator)
+        if product in products:
+            return product
+        accelerator = systems.get(str(accelerator), {}).get("based_on")
+    return None
+
+
+def base_of(catalog: Catalog, accelerator: str) -> str | None:
+    """Return the published name that a user's system is based on; other names are their own base.
+
+    None if the system has no base.
+    """
+    own = catalog.tables.get(OWN_SYSTEM, {})
+    base = accelerator
+    while base in own:
+        stated = own[base].get("based_on")
+        if stated is None:
+            return None
+        base = str(stated)
+    return base
+
+
+def stated_of(catalog: Catalog, accelerator: Scalar) -> dict[str, Scalar]:
+    """Return the attributes that a user's system and those that it is based on state."""
+    own = catalog.tables.get(OWN_SYSTEM, {}).get(str(accelerator))
+    return {} if own is None else {**stated_of(catalog, own.get("based_on")), **own}
+
+
+def _published(catalog: Catalog, accelerator: Scalar) -> str:
+    """Return the product of a system that a publication describes (table ``priced_as``)."""
+    row = catalog.tables.get("priced_as", {}).get(str(accelerator), {})
+    return str(row.get("priced_as", accelerator))
