@@ -216,9 +216,9 @@ def shape_of(columns: Mapping[str, Any]) -> Shape:
     filled = dict(columns)
 
     def fill(name: str, usual: Any) -> None:
-        value = filled.get(name)
+        value = np.asarray(filled.get(name), dtype=object)
         # None and NaN are absent
-        is_absent = np.equal(value, None) | np.not_equal(value, value)
+        is_absent: Any = np.equal(value, np.array(None)) | np.not_equal(value, value)
         filled[name] = np.where(is_absent, usual, value)[()]
 
     for name, usual in _DENSE.items():
