@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.columns import COLUMNS, Column
+from estimators.columns import COLUMNS, NUMBERS, Column
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError, Scalar
 from estimators.rules import Rule
 
@@ -20,8 +20,10 @@ _HINTED = 100
 """Rows of a rule that get a hint: it tries thousands of values, and an error lists ten rows."""
 
 
-class Inputs:
+class Inputs(dict[str, Array]):
     """A batch of input rows, completed and checked column by column.
+
+    A column that was not given is missing in all rows.
 
     Parameters
     ----------
@@ -32,52 +34,42 @@ class Inputs:
     """
 
     def __init__(self, columns: Columns, real: Collection[str] = ()) -> None:
-        self._real = real
+        super().__init__()
+        self._dictionary = {**COLUMNS, **{name: COLUMNS[name].as_real() for name in real}}
         self.num_rows = len(next(iter(columns.values()))) if columns else 0
         self.refusals: list[Refusal] = []
         self._good = np.ones(self.num_rows, dtype=bool)
-        self._offered: dict[str, tuple[str, ...]] = {}
-        self._columns: dict[str, Array] = {}
         for name, values in columns.items():
-            kind = self._column(name).kind
-            dtype = np.float64 if kind in ("int", "float") else np.object_
-            self._columns[name] = np.array(values, dtype=dtype)
+            is_number = self._dictionary[name].kind in NUMBERS
+            self[name] = np.array(values, dtype=np.float64 if is_number else np.object_)
 
-    def __getitem__(self, name: str) -> Array:
-        """Return a column; all missing if it was not given."""
-        if name not in self._columns:
-            number = self._column(name).kind in ("int", "float")
-            self._columns[name] = np.full(
-                self.num_rows, np.nan if number else None, dtype=np.float64 if number else object
-            )
-        return self._columns[name]
-
-    def _column(self, name: str) -> Column:
-        column = COLUMNS[name].as_real() if name in self._real else COLUMNS[name]
-        offered = self._offered.get(name)
-        return replace(column, choices=offered) if offered else column
+    def __missing__(self, name: str) -> Array:
+        """Return a column that was not given."""
+        is_number = self._dictionary[name].kind in NUMBERS
+        self[name] = np.full(self.num_rows, np.nan) if is_number else np.full(self.num_rows, None)
+        return self[name]
 
     def offer(self, name: str, *choices: str) -> None:
         """Admit only these choices of a column."""
-        self._offered[name] = choices
+        self._dictionary[name] = replace(self._dictionary[name], choices=choices)
 
     def missing(self, name: str) -> Array:
         """Return for each row whether the column's value is missing."""
         column = self[name]
         if column.dtype == np.float64:
             return np.isnan(column)
-        return np.fromiter((value is None for value in column), dtype=bool, count=self.num_rows)
+        return np.asarray(np.equal(column, np.array(None)))
 
     def default(self, name: str, value: Any) -> None:
         """Set missing values of a column to a scalar or to those of an array."""
         missing = self.missing(name)
         if missing.any():
             values = np.broadcast_to(np.asarray(value, dtype=self[name].dtype), self.num_rows)
-            self._columns[name] = np.where(missing, values, self[name])
+            self[name] = np.where(missing, values, self[name])
 
     def replace(self, name: str, values: Array) -> None:
         """Set a column to `values` in all rows."""
-        self._columns[name] = np.array(values, dtype=self[name].dtype)
+        self[name] = np.array(values, dtype=self[name].dtype)
 
     def look_up(self, catalog: Catalog, table: str, key: str, names: Iterable[str]) -> None:
         """Fill missing values of `names` from the catalog row that column `key` names.
@@ -104,7 +96,7 @@ class Inputs:
     def refuse(self, name: str, rows: Array, reason: str, hint: str = "") -> None:
         """Refuse `rows` because of their value of column `name`."""
         for row in np.flatnonzero(rows).tolist():
-            value = _scalar(self[name][row], self._column(name))
+            value = _scalar(self[name][row], self._dictionary[name])
             self.refusals.append(Refusal(name, value, reason, hint, row))
         self._good &= ~rows
 
@@ -117,22 +109,20 @@ class Inputs:
         """Refuse values outside the limits of the data dictionary."""
         for name in names:
             sound = ~self.missing(name)
-            if not np.count_nonzero(sound):
-                continue
-            for broken, reason, hint in _faults(self._column(name), self[name]):
-                faulty = broken & sound
-                if np.count_nonzero(faulty):  # few rows have dozens of limits: this is the fast way
-                    self.refuse(name, faulty, reason, hint)
+            for limit in limits_of(self._dictionary[name]):
+                with np.errstate(invalid="ignore"):
+                    faulty = limit.is_broken(self[name]) & sound
+                if faulty.any():
+                    self.refuse(name, faulty, limit.reason, limit.hint)
                     sound &= ~faulty
 
     def apply(self, rules: Iterable[Rule]) -> None:
         """Refuse rows that break a rule; rows that are already refused are skipped."""
         for rule in rules:
-            values = {name: self[name] for name in rule.needs}
             with np.errstate(all="ignore"):
-                broken = self._good & ~rule.holds(values)
+                broken = self._good & ~rule.holds(self)
             for number, row in enumerate(np.flatnonzero(broken).tolist()):
-                scalars = {n: _scalar(self[n][row], self._column(n)) for n in rule.needs}
+                scalars = {n: _scalar(self[n][row], self._dictionary[n]) for n in rule.needs}
                 self.refusals.append(
                     Refusal(
                         rule.column,
@@ -152,7 +142,7 @@ class Inputs:
         optional = frozenset(optional)
         done = {}
         for name in names:
-            column, values = self._column(name), self[name]
+            column, values = self._dictionary[name], self[name]
             if column.kind == "int" and name not in optional:
                 with np.errstate(invalid="ignore"):  # a refused number may be too large
                     values = np.where(np.isfinite(values), values, 0).astype(np.int64)
@@ -160,16 +150,6 @@ class Inputs:
                 values = values.astype(np.bool_)
             done[name] = values
         return done
-
-
-def _faults(column: Column, values: Array) -> Iterable[tuple[Array, str, str]]:
-    """Yield for each limit of a column the rows outside it, with reason and hint."""
-    if column.choices:
-        yield ~np.isin(values, column.choices), "is not known", f"use {', '.join(column.choices)}"
-    if values.dtype == np.float64:
-        with np.errstate(invalid="ignore"):
-            for limit in limits_of(column):
-                yield limit.is_broken(values), limit.reason, ""
 
 
 def _scalar(value: Any, column: Column) -> Scalar:
@@ -185,35 +165,43 @@ def _scalar(value: Any, column: Column) -> Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit: `is_broken` takes a float or an array and returns a bool or an array."""
+    """One limit: `is_broken` takes a value or an array of them, and returns a bool or an array."""
 
     is_broken: Callable[[Any], Any]
     reason: str
+    hint: str = ""
 
 
 @cache
 def limits_of(column: Column) -> tuple[Limit, ...]:
-    """Return the limits of a numeric column, in the order of reporting."""
-    found = [Limit(lambda x: np.logical_not(np.isfinite(x)), "is not a finite number")]
+    """Return the limits of a column, in the order of reporting."""
+    choices, above = column.choices, column.above
+    if choices:
+        hint = f"use {', '.join(choices)}"
+        return (Limit(lambda x: np.isin(x, choices, invert=True), "is not known", hint),)
+    if column.kind not in NUMBERS:
+        return ()
+    least, most = column.minimum, column.maximum
+    limits = [Limit(lambda x: np.logical_not(np.isfinite(x)), "is not a finite number")]
     if column.kind == "int":
-        found.append(Limit(lambda x: np.not_equal(x, np.floor(x)), "must be a whole number"))
-    low, above, high = column.minimum, column.above, column.maximum
-    if low is not None:
-        found.append(Limit(lambda x: np.less(x, low), f"must be at least {_plain(low)}"))
-    if above is not None:
-        found.append(Limit(lambda x: np.less_equal(x, above), f"must be more than {_plain(above)}"))
-    if high is not None:
-        found.append(Limit(lambda x: np.greater(x, high), f"must be at most {_plain(high)}"))
-    if column.kind == "int":
+        limits.append(Limit(lambda x: np.not_equal(x, np.floor(x)), "must be a whole number"))
         stored = np.iinfo(column.stored_dtype)
-        most, least = min(stored.max, LARGEST_WHOLE), max(stored.min, -LARGEST_WHOLE)
-        found.append(Limit(lambda x: np.greater(x, most), f"must be at most {most}"))
-        found.append(Limit(lambda x: np.less(x, least), f"must be at least {least}"))
-    return tuple(found)
+        least = max(stored.min, -LARGEST_WHOLE) if least is None else least
+        most = min(stored.max, LARGEST_WHOLE) if most is None else most
+    if least is not None:
+        limits.append(Limit(lambda x: np.less(x, least), f"must be at least {_plain(least)}"))
+    if above is not None:
+        limits.append(
+            Limit(lambda x: np.less_equal(x, above), f"must be more than {_plain(above)}")
+        )
+    if most is not None:
+        limits.append(Limit(lambda x: np.greater(x, most), f"must be at most {_plain(most)}"))
+    return tuple(limits)
 
 
 def _plain(number: float) -> str:
-    return str(int(number)) if number == int(number) and abs(number) < 1e15 else f"{number:g}"
+    is_whole = isinstance(number, int) or (number.is_integer() and abs(number) < 1e15)
+    return str(int(number)) if is_whole else f"{number:g}"
 
 
 def records(columns: Mapping[str, Array]) -> list[dict[str, Scalar]]:

@@ -17,6 +17,7 @@ section 5), in the logarithm of the step and separately for both signs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -27,6 +28,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Columns, Mends, Record, Relation, Scalar
 from estimators.estimator import Estimator
+from estimators.values import Real
 
 STEP = "step_seconds"
 
@@ -147,9 +149,17 @@ def interval(
 
 def place_of(estimator: Estimator, catalog: Catalog, constant: str, system: System) -> str | None:
     """Return the row of `step_constant` that a system takes a constant from."""
-    table = catalog.tables.get("step_constant", {})
+    places = _places(estimator, catalog, system)
+    return _most_specific(catalog.tables.get("step_constant", {}), constant, places)
+
+
+def _places(estimator: Estimator, catalog: Catalog, system: System) -> tuple[str, ...]:
     accelerator, framework = system
-    places = estimator.constants.places(catalog, framework, accelerator)
+    return estimator.constants.places(catalog, framework, accelerator)
+
+
+def _most_specific(table: Mapping[str, Record], constant: str, places: Sequence[str]) -> str | None:
+    """Return the key of a constant at the first place that the table has; None without one."""
     return next((constant + place for place in places if constant + place in table), None)
 
 
@@ -161,45 +171,38 @@ def constant_spreads(
     A constant has a range in a row if its value there is the default of the row's system (given,
     stored or filled in) and the estimator uses it there (`Constants.takes_range`).
     """
-    table = catalog.tables.get("step_constant", {})
+    ranges = catalog.tables.get("step_constant", {})
     causes = catalog.tables.get("step_constant_cause", {})
-    systems = _systems(columns)
-    found = []
+    systems = [
+        (_places(estimator, catalog, system), rows) for system, rows in _systems(columns).items()
+    ]
+    spreads = []
     for name in estimator.constants.names:
         if name in pinned:
             continue
         values = columns[name].astype(np.float64)
         lowest, highest, share = values.copy(), values.copy(), np.full(len(values), np.nan)
         takes = estimator.constants.takes_range(name, columns)
-        own = causes.get(name, {})
-        for system, rows in systems.items():
-            key = place_of(estimator, catalog, name, system)
-            if key is None:
+        for places, rows in systems:
+            place = _most_specific(ranges, name, places)
+            other_share = _other_share(causes, name, places)
+            if place is None or other_share == 0:
                 continue
-            record, choice = table[key], _other_share(estimator, catalog, name, system)
-            if choice == 0:
-                continue
-            is_default = np.isclose(values[rows], _number(record, "constant_value"), rtol=1e-9)
-            held = rows[is_default & takes[rows]]
-            lowest[held] = _number(record, "lowest_value")
-            highest[held] = _number(record, "highest_value")
-            share[held] = np.nan if choice is None else choice
+            default, low, high = _value_and_ends(ranges[place])
+            spread = rows[np.isclose(values[rows], default, rtol=1e-9) & takes[rows]]
+            lowest[spread], highest[spread], share[spread] = low, high, other_share
         if not (np.array_equal(lowest, values) and np.array_equal(highest, values)):
-            found.append(Spread(name, lowest, highest, str(own.get("cause") or name), share))
-    return found
+            cause = str(causes.get(name, {}).get("cause") or name)
+            spreads.append(Spread(name, lowest, highest, cause, share))
+    return spreads
 
 
-def _other_share(
-    estimator: Estimator, catalog: Catalog, constant: str, system: System
-) -> float | None:
-    """Return the share of runs that choose otherwise: None for a range, 0 for a certain flag."""
-    causes = catalog.tables.get("step_constant_cause", {})
-    accelerator, framework = system
-    places = estimator.constants.places(catalog, framework, accelerator)
-    rows = (causes[constant + place] for place in places if constant + place in causes)
-    share = next(rows, {}).get("other_share")
+def _other_share(causes: Mapping[str, Record], constant: str, places: Sequence[str]) -> float:
+    """Return the share of runs that choose otherwise: NaN for a range, 0 for a certain flag."""
+    place = _most_specific(causes, constant, places)
+    share = None if place is None else causes[place].get("other_share")
     if share is None:
-        return 0.0 if COLUMNS[constant].kind == "bool" else None
+        return 0.0 if COLUMNS[constant].kind == "bool" else np.nan
     return float(share)
 
 
@@ -211,11 +214,14 @@ def _systems(columns: Columns) -> dict[System, Array]:
     rows: dict[System, list[int]] = {}
     for row, system in enumerate(zip(*names, strict=True)):
         rows.setdefault(system, []).append(row)
-    return {system: np.array(own) for system, own in rows.items()}
+    return {system: np.array(numbers) for system, numbers in rows.items()}
 
 
-def _number(record: Record, name: str) -> float:
-    return float(record.get(name) or 0.0)
+def _value_and_ends(record: Record) -> tuple[float, float, float]:
+    """Return the value of a row with a range, and the least and largest one; 0 where missing."""
+    names = ("constant_value", "lowest_value", "highest_value")
+    value, low, high = (float(record.get(name) or 0.0) for name in names)
+    return value, low, high
 
 
 def moved(
@@ -233,16 +239,11 @@ def moved(
     seconds = steps_under(estimator, relation, columns, mends, catalog, changes)
     step = next(seconds)
     with np.errstate(all="ignore"):
-        return step, [
-            Moves(
-                spread, _finite(np.log(next(seconds) / step)), _finite(np.log(next(seconds) / step))
-            )
-            for spread in spreads
+        logs = [
+            np.nan_to_num(np.log(changed / step), nan=0.0, posinf=0.0, neginf=0.0)
+            for changed in seconds
         ]
-
-
-def _finite(values: Array) -> Array:
-    return np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    return step, [Moves(*ends) for ends in zip(spreads, logs[::2], logs[1::2], strict=True)]
 
 
 def steps_under(
@@ -260,34 +261,30 @@ def steps_under(
     shared = (*estimator.problem_columns, *estimator.choice_columns, *relation.keys)
     read = {name: columns[name] for name in shared if name in columns}
     every = np.arange(len(next(iter(read.values()))))
+    variations: list[Variation] = [({}, every)]
+    for change in changes:
+        differs = [
+            values.astype(read[n].dtype) != read[n] for n, values in change.items() if n in read
+        ]
+        variations.append((change, np.flatnonzero(np.any(differs, axis=0))))
     unchanged = None
-    for group in _groups([({}, every), *((one, _changed(one, read, every)) for one in changes)]):
+    for group in _groups(variations):
         taken = np.concatenate([rows for _, rows in group])
-        varied = {name for change, _ in group for name in change}
-        stacked = {
-            name: _stacked(name, values, group) if name in varied else values[taken]
-            for name, values in read.items()
-        }
-        keys = {name: stacked[name] for name in relation.keys}
-        seconds = np.empty(sum(len(rows) for _, rows in group), dtype=np.float64)
-        estimator.estimate(relation, stacked, keys, mends, {STEP: seconds}, catalog)
         ends = np.cumsum([len(rows) for _, rows in group])
-        for (_, rows), found in zip(group, np.split(seconds, ends[:-1]), strict=True):
+        stacked = {name: values[taken] for name, values in read.items()}
+        for (change, rows), end in zip(group, ends, strict=True):
+            for name in change.keys() & stacked.keys():
+                stacked[name][end - len(rows) : end] = change[name][rows]
+        keys = {name: stacked[name] for name in relation.keys}
+        seconds = np.empty(len(taken), dtype=np.float64)
+        estimator.estimate(relation, stacked, keys, mends, {STEP: seconds}, catalog)
+        for (_, rows), changed in zip(group, np.split(seconds, ends[:-1]), strict=True):
             if unchanged is None:
-                unchanged = found
+                unchanged = changed
                 continue
             steps = unchanged.copy()
-            steps[rows] = found
+            steps[rows] = changed
             yield steps
-
-
-def _changed(change: Changes, columns: Columns, every: Array) -> Array:
-    """Return the row numbers that a set of changes changes."""
-    differs = np.zeros(len(every), dtype=bool)
-    for name, values in change.items():
-        if name in columns:
-            differs |= np.not_equal(values.astype(columns[name].dtype), columns[name])
-    return every[differs]
 
 
 def _groups(variations: Iterable[Variation]) -> Iterator[list[Variation]]:
@@ -303,13 +300,6 @@ def _groups(variations: Iterable[Variation]) -> Iterator[list[Variation]]:
     yield group
 
 
-def _stacked(name: str, values: Array, group: Sequence[Variation]) -> Array:
-    """Return the rows of a column under each set of changes, one below the other."""
-    return np.concatenate(
-        [change.get(name, values).astype(values.dtype, copy=False)[rows] for change, rows in group]
-    )
-
-
 def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog) -> Interval:
     """Return the interval of steps from the moves of their constants.
 
@@ -318,18 +308,16 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
     share
         Share with independent errors of the parts; see `Constants.independent_share`.
     """
-    up: dict[str, Array] = {}
-    down: dict[str, Array] = {}
-    shift: dict[str, Array] = {}
+    up, down, shift = (defaultdict[str, Real](float) for _ in range(3))
     other: dict[str, Array] = {}
-    for each in moves:
-        cause, is_choice = each.spread.cause, each.spread.is_choice
-        up[cause] = up.get(cause, 0.0) + np.where(is_choice, 0.0, each.up)
-        down[cause] = down.get(cause, 0.0) + np.where(is_choice, 0.0, each.down)
+    for move in moves:
+        cause, is_choice = move.spread.cause, move.spread.is_choice
+        up[cause] += np.where(is_choice, 0.0, move.up)
+        down[cause] += np.where(is_choice, 0.0, move.down)
         if is_choice.any():
-            shift[cause] = shift.get(cause, 0.0) + np.where(is_choice, each.to_other, 0.0)
-            weight = np.nan_to_num(each.spread.other_share)
-            other[cause] = np.maximum(other.get(cause, 0.0), weight)
+            shift[cause] += np.where(is_choice, move.to_other, 0.0)
+            share_of_runs = np.nan_to_num(move.spread.other_share)
+            other[cause] = np.maximum(other.get(cause, 0.0), share_of_runs)
     left_out, apart = (interval_term(catalog, name) for name in ("left_out", "product_error"))
     median = np.log1p(left_out[0])
     ups = [*up.values(), np.log1p(left_out[2]) - median, np.log1p(apart[2] * share)]
@@ -345,11 +333,7 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
 
 def interval_term(catalog: Catalog, name: str) -> tuple[float, float, float]:
     """Return value, least and largest value of a row of table `interval_term`; zeros without it."""
-    record = catalog.tables.get("interval_term", {}).get(name, {})
-    value, low, high = (
-        _number(record, column) for column in ("constant_value", "lowest_value", "highest_value")
-    )
-    return value, low, high
+    return _value_and_ends(catalog.tables.get("interval_term", {}).get(name, {}))
 
 
 def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
@@ -411,7 +395,7 @@ def normal_quantile(share: float) -> float:
 
 
 def middle(
-    down: Array, up: Array, shifts: Sequence[Array], shares: Sequence[Array]
+    down: Array, up: Array, shifts: Sequence[Real], shares: Sequence[Array]
 ) -> tuple[Array, Array]:
     """Return the middle nine tenths of a quantity around 0, one element a row.
 

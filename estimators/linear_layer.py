@@ -7,6 +7,7 @@ movement and arithmetic overlap wholly; degrees need divide nothing and may be r
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,8 @@ from estimators.contract import Array, Catalog, Columns, Mends, Relation, Values
 from estimators.enumeration import Axis, split_over
 from estimators.inputs import Inputs
 from estimators.search import SearchedEstimator
+from estimators.structure import Structure
+from estimators.values import Flag, Real
 
 DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
 PROBLEM = (
@@ -56,16 +59,40 @@ RELATION = Relation(
 )
 
 
-def reduced_words(size: Any, ranks: Any) -> Any:
+@dataclass(frozen=True)
+class Layer(Structure):
+    """A layer with its batch, and a device."""
+
+    flops_8bit_per_second: Real
+    memory_bytes_per_second: Real
+    network_bytes_per_second: Real
+    base_utilization: Real
+    input_size: Real
+    output_size: Real
+    bytes_per_element: Real
+    tokens: Real
+
+
+@dataclass(frozen=True)
+class Degrees(Structure):
+    """The degrees of parallelism, whole or real."""
+
+    data_parallel: Real
+    tensor_parallel_input: Real
+    tensor_parallel_output: Real
+
+
+def reduced_words(size: Real, ranks: Real, adds_up: Flag | bool = False) -> Real:
     """Return the words that a device moves in an all-reduce: ``3 (p - 1) size / p``.
 
     A device sends parts to the devices that sum them, receives the parts of the sum that it makes,
-    and receives the other sums. The source does not count that it sends its sum.
+    and receives the other sums. The source does not count that it sends its sum. A network that
+    `adds_up` leaves 2 of the 3.
     """
-    return 3 * (ranks - 1) * size / ranks
+    return np.where(adds_up, 2.0, 3.0) * (ranks - 1) * size / ranks
 
 
-def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
+def seconds(layer: Layer, degrees: Degrees) -> dict[str, Real]:
     """Return the seconds of forward and backward pass, and of the gradients' reduction.
 
     For n weights, i inputs, o outputs and t tokens on a device, w bytes an element and all-reduces
@@ -74,19 +101,18 @@ def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
     ``passes = w x max(6 n t / (u rate), (4 n + i t + a) / (u memory rate), a / network rate)``,
     ``reduction = w x max(g / (u memory rate), g / network rate)``; u is the base utilization.
     """
-    v = {n: np.asarray(values[n], dtype=np.float64) for n in PROBLEM if n not in OPTIONAL}
-    data, tensor_in, tensor_out = (np.asarray(layouts[n], dtype=np.float64) for n in DEGREES)
-    tokens = v["tokens"] / data
-    width_in, width_out = v["input_size"] / tensor_in, v["output_size"] / tensor_out
-    size, width = width_in * width_out, v["bytes_per_element"]
-    compute = v["base_utilization"] * v["flops_8bit_per_second"]
-    memory = v["base_utilization"] * v["memory_bytes_per_second"]
-    network = v["network_bytes_per_second"]
+    tokens = layer.tokens / degrees.data_parallel
+    width_in = layer.input_size / degrees.tensor_parallel_input
+    width_out = layer.output_size / degrees.tensor_parallel_output
+    size, width = width_in * width_out, layer.bytes_per_element
+    compute = layer.base_utilization * layer.flops_8bit_per_second
+    memory = layer.base_utilization * layer.memory_bytes_per_second
+    network = layer.network_bytes_per_second
 
-    activations = reduced_words(width_out * tokens, tensor_in)
-    activations = activations + reduced_words(width_in * tokens, tensor_out)
+    activations = reduced_words(width_out * tokens, degrees.tensor_parallel_input)
+    activations = activations + reduced_words(width_in * tokens, degrees.tensor_parallel_output)
     moved = 4 * size + width_in * tokens + activations
-    gradients = reduced_words(size, data)
+    gradients = reduced_words(size, degrees.data_parallel)
     return {
         "forward_backward_seconds": np.maximum(
             6 * size * tokens * width / compute,
@@ -96,24 +122,6 @@ def seconds(values: Values, layouts: Columns) -> dict[str, Any]:
             gradients * width / memory, gradients * width / network
         ),
     }
-
-
-def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill and check the layer, its batch and its device."""
-    # An unknown device may be named if all of its attributes are given.
-    incomplete = np.any([inputs.missing(name) for name in DEVICE], axis=0)
-    names = inputs["accelerator"].copy()
-    names[~incomplete] = None
-    named = inputs["accelerator"].copy()
-    inputs.replace("accelerator", names)
-    inputs.look_up(catalog, "device", "accelerator", DEVICE)
-    inputs.default("accelerator", named)
-    for name, value in DEFAULTS.items():
-        inputs.default(name, value)
-    inputs.require(DEVICE, "name an `accelerator` of table device, or give its attributes")
-    inputs.require(("input_size", "output_size", "tokens"), "give the layer and its batch")
-    inputs.check(PROBLEM)
-    inputs.refuse("tokens", np.equal(inputs["tokens"], 0), "must be more than 0")
 
 
 class LinearLayer(SearchedEstimator):
@@ -132,9 +140,21 @@ class LinearLayer(SearchedEstimator):
     relations = (RELATION,)
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
-        """Fill and check the layer and its device."""
+        """Fill and check the layer, its batch and its device."""
         del mends  # there are none
-        _resolve_problem(inputs, catalog)
+        # An unknown device may be named if all of its attributes are given.
+        incomplete = np.any([inputs.missing(name) for name in DEVICE], axis=0)
+        names, looked_up = inputs["accelerator"].copy(), inputs["accelerator"].copy()
+        looked_up[~incomplete] = None
+        inputs.replace("accelerator", looked_up)
+        inputs.look_up(catalog, "device", "accelerator", DEVICE)
+        inputs.default("accelerator", names)
+        for name, value in DEFAULTS.items():
+            inputs.default(name, value)
+        inputs.require(DEVICE, "name an `accelerator` of table device, or give its attributes")
+        inputs.require(("input_size", "output_size", "tokens"), "give the layer and its batch")
+        inputs.check(PROBLEM)
+        inputs.refuse("tokens", np.equal(inputs["tokens"], 0), "must be more than 0")
 
     def complete_layout(
         self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
@@ -161,7 +181,7 @@ class LinearLayer(SearchedEstimator):
     ) -> Mapping[str, Any]:
         """Return both times."""
         del relation, mends, wanted, catalog
-        return seconds(values, layouts)
+        return seconds(Layer.of(values), Degrees.of(layouts))
 
 
 def whole_product(inputs: Inputs, degrees: tuple[str, ...]) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.columns import COLUMNS
+from estimators.columns import COLUMNS, NUMBERS
 from estimators.divisors import divisors
 from estimators.values import Array, Flag, Values
 
@@ -89,7 +89,7 @@ class Rule:
         """Return those of the tried values of a column with which the row keeps the rule."""
         columns = {}
         for need in self.needs:
-            is_number = COLUMNS[need].kind in ("int", "float")
+            is_number = COLUMNS[need].kind in NUMBERS
             columns[need] = np.full(len(tried), row[need], dtype=float if is_number else object)
         with np.errstate(all="ignore"):
             holds = np.broadcast_to(self.holds({**columns, name: tried}), len(tried))

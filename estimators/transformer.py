@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from estimators.values import Real
 
 SHAPE = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
@@ -27,13 +30,26 @@ BATCH_RULE = (
 """Source: davidsj/ml_par_sim run_optimizer2.ipynb."""
 
 
+REFERENCE_FLOPS = 1e25
+REFERENCE_BATCH_TOKENS = 2048**2
+
+
+def growth(flops: Real) -> Real:
+    """Return by how much a batch grows with the FLOPs of a run, 1 at `REFERENCE_FLOPS`."""
+    return (flops / REFERENCE_FLOPS) ** (1 / 6)
+
+
+def batch_tokens(flops: Real) -> Real:
+    """Return the tokens of a batch in a run of `flops`, by `BATCH_RULE`, not rounded."""
+    return REFERENCE_BATCH_TOKENS * growth(flops)
+
+
 def default_batch(active_parameters: float, seq_len: int, tokens: float) -> int:
     """Return the sequences of a step of a run over `tokens`, by `BATCH_RULE`.
 
     The run takes 6 FLOPs a token and active parameter.
     """
-    flops = 6 * active_parameters * tokens
-    sequences = 2048**2 * (flops / 1e25) ** (1 / 6) / seq_len
+    sequences = float(batch_tokens(6 * active_parameters * tokens)) / seq_len
     return int(2 ** max(round(math.log2(sequences)), 0))
 
 

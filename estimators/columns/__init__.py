@@ -7,7 +7,15 @@ its unit.
 
 from __future__ import annotations
 
-from estimators.columns.columns import COLUMNS, GROUPS, LAYOUT_COLUMNS, Column, Kind, names_in
+from estimators.columns.columns import (
+    COLUMNS,
+    GROUPS,
+    LAYOUT_COLUMNS,
+    NUMBERS,
+    Column,
+    Kind,
+    names_in,
+)
 from estimators.columns.forms import Form
 
-__all__ = ["COLUMNS", "GROUPS", "LAYOUT_COLUMNS", "Column", "Form", "Kind", "names_in"]
+__all__ = ["COLUMNS", "GROUPS", "LAYOUT_COLUMNS", "NUMBERS", "Column", "Form", "Kind", "names_in"]

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Kind = Literal["int", "float", "bool", "str", "date", "time"]
+NUMBERS = ("int", "float")
+"""Kinds of columns of numbers."""
+
 Better = Literal["lower", "higher", ""]
 
 FILE = Path(__file__).with_name("columns.csv")
@@ -112,7 +115,7 @@ class Column:
     @property
     def form(self) -> Form:
         """How the column's figures are written for people."""
-        if self.kind not in ("int", "float"):
+        if self.kind not in NUMBERS:
             return PLAIN
         return self.shown_as or FORM_OF_UNIT.get(self.unit, PLAIN)
 

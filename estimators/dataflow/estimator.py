@@ -10,9 +10,16 @@ import numpy as np
 
 from estimators.contract import Catalog, Columns, Mends, Relation, Scalar, Values
 from estimators.dataflow import inputs as given
-from estimators.dataflow.report import run_lines
 from estimators.dataflow.rules import LAYOUT_RULES, PROBLEM_RULES
-from estimators.dataflow.run import derived, efficient_microbatch_sizes, totals
+from estimators.dataflow.run import (
+    Degrees,
+    Problem,
+    counts_of,
+    derived,
+    efficient_microbatch_sizes,
+    report,
+    totals,
+)
 from estimators.enumeration import Axis, divisors_of, exactly, left_of
 from estimators.estimator import Source
 from estimators.inputs import Inputs
@@ -87,7 +94,7 @@ class Dataflow(SearchedEstimator):
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
     neutral_choices: Mapping[str, Scalar] = MappingProxyType(given.NEUTRAL_CHOICES)
     relations = (RELATION,)
-    source = Source(reports={RELATION.name: run_lines})
+    source = Source(reports={RELATION.name: report})
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of problem and layout."""
@@ -135,9 +142,11 @@ class Dataflow(SearchedEstimator):
     ) -> Mapping[str, Any]:
         """Return counts and, where they are wanted, the figures of the run that follow."""
         del mends, catalog
-        found = totals(values, layouts)
+        problem, degrees = Problem.of(values), Degrees.of(layouts)
+        counts = counts_of(problem, degrees)
+        found: dict[str, Any] = totals(problem, counts)
         if not set(wanted) <= {*relation.keys, *found}:
-            found |= derived(values, layouts, found)
+            found |= derived(problem, degrees, counts, found)
         if "efficient_microbatch_sizes" in wanted:
             found["efficient_microbatch_sizes"] = efficient_microbatch_sizes(values, layouts)
         return found

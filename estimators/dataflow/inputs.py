@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from estimators.contract import Catalog, RefusedError, Scalar
-from estimators.dataflow.counts import DEGREES
 from estimators.dataflow.rules import LAYOUT_RULES, PROBLEM_RULES
+from estimators.dataflow.run import Degrees
 from estimators.inputs import Inputs, nearly_whole
 
 PROBLEM = (
@@ -38,7 +39,7 @@ NEUTRAL_CHOICES: dict[str, Scalar] = {
 }
 INPUTS = ("ffn_ratio", "attention_width_ratio", "base_utilization")
 OPTIONAL = ("accelerator", "gpus_per_cluster", "cluster_flops_per_second")
-KEYS = DEGREES
+KEYS = tuple(field.name for field in fields(Degrees))
 
 DEFAULTS: dict[str, Any] = {
     "num_experts": 1,

@@ -16,9 +16,10 @@ from estimators.contract import Catalog, Cell, Columns, Mends, Relation, Scalar,
 from estimators.factored import Factored
 from estimators.inputs import Inputs
 from estimators.megatron_flops import inputs as given
-from estimators.megatron_flops.formulas import figures
+from estimators.megatron_flops.formulas import Run, figures
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator, TableSearch
+from estimators.structure import equals
 from estimators.training_step.spellings import SPELLINGS
 
 NAME = "megatron_flops"
@@ -101,7 +102,7 @@ class MegatronFlops(SearchedEstimator):
         """Return every result."""
         del relation, layouts, mends, wanted, catalog
         with np.errstate(all="ignore"):
-            return figures(values, np.equal(values["activation_recompute"], "full"))
+            return figures(Run.of(values), equals(values["activation_recompute"], "full"))
 
 
 MEGATRON_FLOPS: SearchedEstimator = MegatronFlops()

@@ -14,9 +14,7 @@ from estimators.enumeration import Axis, divisors_of, exactly, left_of
 from estimators.estimator import Source, Step
 from estimators.inputs import Inputs
 from estimators.pipeline import inputs as given
-from estimators.pipeline.report import run_lines
-from estimators.pipeline.rules import LAYOUT_RULES, NUMBER_OF_RANKS, PROBLEM_RULES
-from estimators.pipeline.step import figures
+from estimators.pipeline.step import Problem, figures, layouts_of, report
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 
@@ -84,12 +82,12 @@ class Pipeline(SearchedEstimator):
     aliases: Mapping[str, str] = MappingProxyType(given.ALIASES)
     relations = (RELATION,)
     step = Step(parts=("bubble_seconds", "steady_seconds", "gradient_reduction_seconds"))
-    source = Source(reports={RELATION.name: run_lines})
+    source = Source(reports={RELATION.name: report})
 
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of problem and layout."""
         del mends  # they change no rule
-        return (*PROBLEM_RULES, NUMBER_OF_RANKS, *LAYOUT_RULES)
+        return (*given.PROBLEM_RULES, given.NUMBER_OF_RANKS, *given.LAYOUT_RULES)
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
         """Fill and check the problem."""
@@ -141,7 +139,8 @@ class Pipeline(SearchedEstimator):
     ) -> Mapping[str, Any]:
         """Return stored results, and those that are wanted."""
         del relation, catalog
-        return figures(values, layouts, mends, wanted)
+        problem = Problem.of(values, mended_errata=mends)
+        return figures(problem, layouts_of(problem, layouts), wanted)
 
 
 PIPELINE: SearchedEstimator = Pipeline()

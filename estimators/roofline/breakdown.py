@@ -15,9 +15,16 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Array, Columns, Mends, Relation, Values
-from estimators.roofline.counts import bytes_of, count, flops_of, kept_bytes, repeats_forward
 from estimators.roofline.inputs import KEYS
-from estimators.roofline.layer import Layer, passes_of
+from estimators.roofline.layer import (
+    Layer,
+    bytes_of,
+    count,
+    flops_of,
+    kept_bytes,
+    passes_of,
+    repeats_forward,
+)
 from estimators.roofline.layouts import Layouts
 from estimators.roofline.operations import Operation, Traffic
 from estimators.roofline.step import transfer_seconds

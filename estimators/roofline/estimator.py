@@ -31,14 +31,12 @@ from estimators.roofline.breakdown import (
     operation_figures,
     with_operations,
 )
-from estimators.roofline.counts import Counts, counts_of
-from estimators.roofline.layer import Layer, layer_of
-from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat
+from estimators.roofline.layer import Counts, Layer, counts_of, layer_of
+from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
 from estimators.roofline.rules import BATCH_RULES, PROBLEM_RULES, row_rules, split_rules
 from estimators.roofline.search import RooflineSearch
 from estimators.roofline.step import PARTS, fill_times, memory_parts, memory_sum
 from estimators.roofline.strategies import ATTENTIONS, SIZES
-from estimators.roofline.tables import layer_table
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 

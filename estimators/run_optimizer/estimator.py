@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import (
-    Array,
     Catalog,
     Columns,
     Mends,
@@ -21,10 +20,10 @@ from estimators.contract import (
 )
 from estimators.inputs import Inputs
 from estimators.linear_layer import whole_product
-from estimators.run_optimizer.exact import layouts_of
-from estimators.run_optimizer.path import walk
-from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, figures, model_of
+from estimators.run_optimizer.degrees import DEGREES, factorisations, walk, with_values
+from estimators.run_optimizer.step import Degrees, Problem, figures, num_layers
 from estimators.search import RelationSearches, SearchedEstimator
+from estimators.structure import real
 
 DEVICE = ("flops_8bit_per_second", "memory_bytes_per_second", "network_bytes_per_second")
 PROBLEM = (
@@ -62,7 +61,11 @@ ALIASES = {
 }
 REAL = frozenset({*DEGREES, "num_microbatches", "num_gpus", "num_layers", "hidden_size"})
 DERIVED = (
-    *(f"{phase}_{resource}_seconds" for phase in PHASES for resource in RESOURCES),
+    *(
+        f"{phase}_{resource}_seconds"
+        for phase in ("boundary", "sustained_dp", "sustained_no_dp", "bubble")
+        for resource in ("compute", "memory", "network")
+    ),
     *("training_seconds", "utilization", "parameters", "tokens", "batch_tokens"),
     *("num_layers", "hidden_size", "num_gpus"),
 )
@@ -84,15 +87,6 @@ RELATION_PATH = Relation(
 )
 
 
-def _resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill and check the device and the FLOPs of the run."""
-    inputs.look_up(catalog, "device", "accelerator", DEVICE)
-    for name, value in DEFAULTS.items():
-        inputs.default(name, value)
-    inputs.require(DEVICE, "name an `accelerator` of table device, or give its attributes")
-    inputs.check(PROBLEM)
-
-
 def _default_limit(inputs: Inputs, catalog: Catalog) -> None:
     """Fill the devices up to which a path goes; one device may be several GPUs."""
     gpus = np.ones(inputs.num_rows)
@@ -102,15 +96,6 @@ def _default_limit(inputs: Inputs, catalog: Catalog) -> None:
     inputs.default("max_num_gpus", MAX_GPUS / gpus)
     inputs.default("tie_rule", "first")
     inputs.check(CHOICES)
-
-
-def _path(values: Values, kept: Mapping[str, Scalar]) -> Columns:
-    """Return the steps of the greedy path that have the kept values."""
-    columns = walk({name: values[name] for name in (*PROBLEM, *CHOICES)})
-    wanted = np.ones(len(columns["path_step"]), dtype=bool)
-    for name, value in kept.items():
-        wanted &= columns[name] == value
-    return {name: column[wanted] for name, column in columns.items()}
 
 
 class RunOptimizerSearch(RelationSearches):
@@ -156,7 +141,11 @@ class RunOptimizer(SearchedEstimator):
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
         """Fill and check the model's FLOPs and the device."""
         del mends  # there are none
-        _resolve_problem(inputs, catalog)
+        inputs.look_up(catalog, "device", "accelerator", DEVICE)
+        for name, value in DEFAULTS.items():
+            inputs.default(name, value)
+        inputs.require(DEVICE, "name an `accelerator` of table device, or give its attributes")
+        inputs.check(PROBLEM)
 
     def complete_space(
         self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends
@@ -186,7 +175,10 @@ class RunOptimizer(SearchedEstimator):
     ) -> Columns:
         """Return every factorisation of the devices, or the steps of the path."""
         del mends
-        return layouts_of(values, kept) if relation is RELATION else _path(values, kept)
+        if relation is RELATION:
+            return factorisations(values, kept)
+        path = walk(Problem.of(values), values["max_num_gpus"], values["tie_rule"])
+        return with_values(path, kept)
 
     def figures(
         self,
@@ -199,19 +191,14 @@ class RunOptimizer(SearchedEstimator):
     ) -> Mapping[str, Any]:
         """Return every result."""
         del relation, mends, wanted, catalog
-        return figures(values, layouts)
-
-
-def _layers(inputs: Inputs) -> Array:
-    with np.errstate(all="ignore"):
-        model = model_of({n: inputs[n] for n in ("training_flops", "internal_ratio")})
-    return np.asarray(model["num_layers"])
+        degrees = Degrees.of(layouts)
+        return figures(Problem.of(values), degrees, real(layouts["num_microbatches"]))
 
 
 def _refuse_less_than_a_layer(inputs: Inputs) -> None:
     """Refuse a model of less than a layer in searches; batches are refused for their stages."""
     with np.errstate(invalid="ignore"):
-        below = _layers(inputs) < 1
+        below = np.less(num_layers(inputs["training_flops"]), 1)
     reason = "makes a model of less than one layer"
     inputs.refuse("training_flops", below, reason, "use at least 3.35e12")
 
@@ -219,8 +206,8 @@ def _refuse_less_than_a_layer(inputs: Inputs) -> None:
 def _refuse_stages(inputs: Inputs) -> None:
     """Refuse more stages than layers, or than microbatches."""
     stages, microbatches = inputs["pipeline_parallel"], inputs["num_microbatches"]
-    layers = _layers(inputs)
     with np.errstate(all="ignore"):
+        layers = num_layers(inputs["training_flops"])
         inputs.refuse("pipeline_parallel", stages > layers, "is more than the model's layers")
         inputs.refuse(
             "pipeline_parallel",

@@ -7,131 +7,176 @@ batch grow with the sixth root of C.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Columns, Values
+from estimators.linear_layer import reduced_words
+from estimators.structure import Structure
+from estimators.transformer import batch_tokens, growth
 
-REFERENCE_FLOPS = 1e25
+if TYPE_CHECKING:
+    from estimators.values import Flag, Real
+
 REFERENCE_LAYERS = 120.0
-REFERENCE_BATCH_TOKENS = 2048.0**2
+"""Layers of a run of 1e25 FLOPs."""
+
 TOKENS_PER_PARAMETER = 20.0
-"""The source's laws: batch and layers of a run of `REFERENCE_FLOPS`."""
-
-DEGREES = (
-    "pipeline_parallel",
-    "data_parallel",
-    "tensor_parallel",
-    "tensor_parallel_external",
-)
-RESOURCES = ("compute", "memory", "network")
-PHASES = ("boundary", "sustained_dp", "sustained_no_dp", "bubble")
 
 
-def model_of(values: Values) -> dict[str, Any]:
-    """Return the compute-optimal model of a run: parameters, tokens, batch, layers, width."""
-    flops = np.asarray(values["training_flops"], dtype=np.float64)
-    parameters = np.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
-    growth = (flops / REFERENCE_FLOPS) ** (1 / 6)
-    layers = REFERENCE_LAYERS * growth
-    return {
-        "parameters": parameters,
-        "tokens": TOKENS_PER_PARAMETER * parameters,
-        "batch_tokens": REFERENCE_BATCH_TOKENS * growth,
-        "num_layers": layers,
-        "hidden_size": np.sqrt(parameters / (2 * values["internal_ratio"] * layers)),
-    }
+def num_layers(training_flops: Real) -> Real:
+    """Return the layers of the compute-optimal model of a run."""
+    return REFERENCE_LAYERS * growth(training_flops)
 
 
-def reduced_words(values: Values, size: Any, ranks: Any) -> Any:
-    """Return the words that a device moves in an all-reduce over `ranks` devices.
+class Model(NamedTuple):
+    """The compute-optimal model of a run."""
 
-    ``3 (p - 1) size / p``, or ``2 (p - 1) size / p`` if the network adds up (`reduces_in_network`).
-    """
-    factor = np.where(np.asarray(values["reduces_in_network"], dtype=bool), 2.0, 3.0)
-    return factor * (ranks - 1) * size / ranks
+    parameters: Real
+    tokens: Real
+    batch_tokens: Real
+    num_layers: Real
+    hidden_size: Real
 
 
-def layer_seconds(
-    values: Values, degrees: Columns, model: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return seconds by resource: of a layer for a batch in one microbatch, and of its gradients.
+@dataclass(frozen=True)
+class Problem(Structure):
+    """The FLOPs of a run, and a device."""
+
+    training_flops: Real
+    internal_ratio: Real
+    bytes_per_element: Real
+    flops_8bit_per_second: Real
+    memory_bytes_per_second: Real
+    network_bytes_per_second: Real
+    base_utilization: Real
+    reduces_in_network: Flag
+
+    @cached_property
+    def model(self) -> Model:
+        """The compute-optimal model."""
+        parameters = np.sqrt(self.training_flops / (6 * TOKENS_PER_PARAMETER))
+        layers = num_layers(self.training_flops)
+        return Model(
+            parameters=parameters,
+            tokens=TOKENS_PER_PARAMETER * parameters,
+            batch_tokens=batch_tokens(self.training_flops),
+            num_layers=layers,
+            hidden_size=np.sqrt(parameters / (2 * self.internal_ratio * layers)),
+        )
+
+
+@dataclass(frozen=True)
+class Degrees(Structure):
+    """The degrees of parallelism, whole or real."""
+
+    pipeline_parallel: Real
+    data_parallel: Real
+    tensor_parallel: Real
+    tensor_parallel_external: Real
+
+    @property
+    def num_devices(self) -> Real:
+        """Product of the degrees."""
+        whole = self.pipeline_parallel * self.data_parallel * self.tensor_parallel
+        return whole * self.tensor_parallel_external
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Seconds of each resource."""
+
+    compute: Real
+    memory: Real
+    network: Real
+
+    def __add__(self, other: Seconds) -> Seconds:
+        """Return the sum for each resource."""
+        return Seconds(
+            self.compute + other.compute, self.memory + other.memory, self.network + other.network
+        )
+
+    def times(self, number: Real) -> Seconds:
+        """Return the seconds of several repetitions."""
+        return Seconds(number * self.compute, number * self.memory, number * self.network)
+
+    @property
+    def longest(self) -> Real:
+        """Seconds of the resource that takes longest."""
+        longest: Real = np.maximum(np.maximum(self.compute, self.memory), self.network)
+        return longest
+
+
+def layer_seconds(problem: Problem, degrees: Degrees) -> tuple[Seconds, Seconds]:
+    """Return the seconds of a layer for a batch in one microbatch, and of its gradients.
 
     Each of m microbatches takes an m-th of the arithmetic and of the communication, and the whole
     memory traffic, which is that of the weights.
     """
-    data, hidden = degrees["data_parallel"], degrees["tensor_parallel"]
-    external = degrees["tensor_parallel_external"]
-    ratio, width = values["internal_ratio"], values["bytes_per_element"]
-    size = ratio * model["hidden_size"] ** 2 / (hidden * external)
-    tokens = model["batch_tokens"] / data
-    compute = values["base_utilization"] * np.asarray(values["flops_8bit_per_second"])
-    memory = values["base_utilization"] * np.asarray(values["memory_bytes_per_second"])
-    network = np.asarray(values["network_bytes_per_second"])
-    activations = reduced_words(
-        values, ratio * model["hidden_size"] * tokens / hidden, external
-    ) + reduced_words(values, model["hidden_size"] * tokens / external, hidden)
-    gradients = reduced_words(values, size, data)
-    batch = {
-        "compute": 6 * size * tokens * width / compute,
-        "memory": 4 * size * width / memory,
-        "network": activations * width / network,
-    }
-    sync = {
-        "compute": np.zeros(1),
-        "memory": gradients * width / memory,
-        "network": gradients * width / network,
-    }
-    return batch, sync
+    model, ratio, width = problem.model, problem.internal_ratio, problem.bytes_per_element
+    inner, outer = degrees.tensor_parallel, degrees.tensor_parallel_external
+    size = ratio * model.hidden_size**2 / (inner * outer)
+    tokens = model.batch_tokens / degrees.data_parallel
+    compute = problem.base_utilization * problem.flops_8bit_per_second
+    memory = problem.base_utilization * problem.memory_bytes_per_second
+    network = problem.network_bytes_per_second
+    adds_up = problem.reduces_in_network
+    activations = reduced_words(ratio * model.hidden_size * tokens / inner, outer, adds_up)
+    activations = activations + reduced_words(model.hidden_size * tokens / outer, inner, adds_up)
+    gradients = reduced_words(size, degrees.data_parallel, adds_up)
+    return (
+        Seconds(
+            compute=6 * size * tokens * width / compute,
+            memory=4 * size * width / memory,
+            network=activations * width / network,
+        ),
+        Seconds(0.0, memory=gradients * width / memory, network=gradients * width / network),
+    )
 
 
-def largest(parts: dict[str, Any]) -> Any:
-    """Return the time of the resource that takes longest."""
-    return np.maximum(np.maximum(parts["compute"], parts["memory"]), parts["network"])
+def phase_seconds(problem: Problem, degrees: Degrees, microbatches: Real) -> dict[str, Seconds]:
+    """Return the seconds of the phases of a step, which follow one another.
 
-
-def step_of(
-    values: Values, layouts: Columns, model: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return the time of a step and its parts by phase and resource, in seconds.
-
-    A phase takes as long as its slowest resource; the phases follow one another. With a layer's
-    seconds s of a microbatch and g of its gradients, K layers both ways on a stage (2 L / p), m
-    microbatches and p stages: boundary ``s + g``; sustained_dp ``(K - 1) (m s + g)``;
+    With a layer's seconds s of a microbatch and g of its gradients, K layers both ways on a stage
+    (2 L / p), m microbatches and p stages: boundary ``s + g``; sustained_dp ``(K - 1) (m s + g)``;
     sustained_no_dp ``(m - 1) s``; bubble ``2 (p - 1) s``.
     """
-    model = model or model_of(values)
-    degrees = {n: np.asarray(layouts[n], dtype=np.float64) for n in DEGREES}
-    microbatches = np.asarray(layouts["num_microbatches"], dtype=np.float64)
-    batch, sync = layer_seconds(values, degrees, model)
-    step = {
-        "compute": batch["compute"] / microbatches,
-        "memory": batch["memory"],
-        "network": batch["network"] / microbatches,
+    batch, gradients = layer_seconds(problem, degrees)
+    layer = Seconds(batch.compute / microbatches, batch.memory, batch.network / microbatches)
+    stages = degrees.pipeline_parallel
+    others = 2 * problem.model.num_layers / stages - 1
+    return {
+        "boundary": layer + gradients,
+        "sustained_dp": (layer.times(microbatches) + gradients).times(others),
+        "sustained_no_dp": layer.times(microbatches - 1),
+        "bubble": layer.times(2 * (stages - 1)),
     }
-    stages = degrees["pipeline_parallel"]
-    others = 2 * model["num_layers"] / stages - 1
-    phases = {
-        "boundary": {n: step[n] + sync[n] for n in RESOURCES},
-        "sustained_dp": {n: others * (microbatches * step[n] + sync[n]) for n in RESOURCES},
-        "sustained_no_dp": {n: (microbatches - 1) * step[n] for n in RESOURCES},
-        "bubble": {n: 2 * (stages - 1) * step[n] for n in RESOURCES},
-    }
-    found = {f"{p}_{n}_seconds": phases[p][n] for p in PHASES for n in RESOURCES}
-    found["step_seconds"] = sum(largest(phases[phase]) for phase in PHASES)
-    return found
 
 
-def figures(values: Values, layouts: Columns) -> dict[str, Any]:
+def step_seconds(phases: dict[str, Seconds]) -> Real:
+    """Return the seconds of a step: each phase takes as long as its slowest resource."""
+    return sum(phase.longest for phase in phases.values())
+
+
+def figures(problem: Problem, degrees: Degrees, microbatches: Real) -> dict[str, Real]:
     """Return every result by its column's name."""
-    model = model_of(values)
-    found = model | step_of(values, layouts, model)
-    devices = np.ones(1)
-    for name in DEGREES:
-        devices = devices * layouts[name]
-    found["num_gpus"] = devices
-    found["training_seconds"] = model["tokens"] / model["batch_tokens"] * found["step_seconds"]
-    peak = np.asarray(values["flops_8bit_per_second"]) / values["bytes_per_element"]
-    found["utilization"] = values["training_flops"] / (found["training_seconds"] * devices * peak)
-    return found
+    model = problem.model
+    phases = phase_seconds(problem, degrees, microbatches)
+    step = step_seconds(phases)
+    training = model.tokens / model.batch_tokens * step
+    peak = problem.flops_8bit_per_second / problem.bytes_per_element
+    by_phase = {
+        f"{name}_{resource}_seconds": seconds
+        for name, phase in phases.items()
+        for resource, seconds in vars(phase).items()
+    }
+    return {
+        **model._asdict(),
+        **by_phase,
+        "step_seconds": step,
+        "num_gpus": degrees.num_devices,
+        "training_seconds": training,
+        "utilization": problem.training_flops / (training * degrees.num_devices * peak),
+    }

@@ -27,10 +27,8 @@ from estimators.names import did_you_mean
 from estimators.training_step.exchange_rules import OVERLAPS_WITH, can_overlap
 from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
 from estimators.training_step.modules import NONE, can_recompute
-from estimators.training_step.pipeline_layout import num_stages
-from estimators.training_step.placement import IN_A_V
-from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES
-from estimators.training_step.shape_rules import WHOLE_HEADS
+from estimators.training_step.placement import IN_A_V, num_stages
+from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES, WHOLE_HEADS
 
 COARSE = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),

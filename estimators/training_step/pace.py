@@ -11,6 +11,7 @@ from estimators.training_step.pipelines import over_kinds
 from estimators.training_step.schedule import Pace, pace_of
 
 if TYPE_CHECKING:
+    from estimators.training_step.pipelines import Pipelines
     from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.spent import Costs, Spent
     from estimators.values import Real
@@ -34,7 +35,7 @@ class Paced(NamedTuple):
     backward: Real
 
 
-def paced_by(costs: Costs, problem: Problem, layout: Layout) -> Paced:
+def paced_by(costs: Costs, pipelines: Pipelines, problem: Problem, layout: Layout) -> Paced:
     """Return the pace of each row's step.
 
     A third of the time of embedding and output layer is forward. Of the output layer another third
@@ -62,7 +63,7 @@ def paced_by(costs: Costs, problem: Problem, layout: Layout) -> Paced:
     gradient = embedding * 2 / 3 + added.vocabulary
     work["embedding"] = (embedding / 3, gradient, gradient)
     work["output"] = (output / 3, output * 2 / 3 + added.vocabulary, output / 3 + added.vocabulary)
-    pace = pace_of(work, problem, layout)
+    pace = pace_of(work, pipelines, problem, layout)
 
     is_single = layout.pipeline_parallel == 1
     adding = over_kinds(pace.layers, added.layers)

@@ -8,25 +8,28 @@ lines 332 and 333, dualpipev.py line 318; a program that balances stages: huggin
 
 from __future__ import annotations
 
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from estimators.contract import Values
 from estimators.decoder import Shape
-from estimators.rules import Rule, nearest
+from estimators.rules import Explanation, Rule, nearest
 from estimators.structure import flag, number
-from estimators.training_step.pipelines import (
-    OPTIONS,
-    Cases,
-    case_columns,
-    cases_of,
-    has_text,
-    is_placed,
-    stages_before_output,
-)
-from estimators.training_step.placement import fault
+from estimators.training_step.pipelines import case_columns, cases_of, stages_before_output
+from estimators.training_step.placement import NOT_BALANCED, fault
 from estimators.training_step.problem import Choices, Layout
+
+if TYPE_CHECKING:
+    from estimators.training_step.placement import Case
+    from estimators.values import Array
+
+OPTIONS = (
+    *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage"),
+    *("counts_embedding", "counts_loss"),
+)
+"""Choices that say where layers are."""
 
 _PLACED_BY = (
     *("num_layers", "num_mtp_layers", "pipeline_parallel", "virtual_pipeline", "schedule"),
@@ -46,63 +49,57 @@ def _has_chunks(values: Values) -> Any:
     chunks, stages = values["virtual_pipeline"], np.maximum(values["pipeline_parallel"], 1)
     most = -(-values["num_layers"] // stages)
     short = most * stages - values["num_layers"]
-    each = np.maximum(chunks, 1)
-    admits = (np.remainder(most, each) == 0) & (short <= most // each + 1)
+    of_stage = np.maximum(chunks, 1)
+    admits = (np.remainder(most, of_stage) == 0) & (short <= most // of_stage + 1)
     several = values["pipeline_parallel"] > 1
-    return np.equal(chunks, 1) | (several & (admits | _is_placed(values)))
+    return np.equal(chunks, 1) | (several & (admits | (_blamed(values) != "")))
 
 
-def _is_placed(values: Values) -> Any:
-    """Return whether a choice says where layers are."""
-    return is_placed(Choices.of(values))
-
-
-def _cases(values: Values, size: int) -> Cases:
-    """Return the pipelines of some rows; their shape matters only where a choice places layers."""
-    columns = {**_UNUSED, **values}
-    return cases_of(
-        case_columns(
-            Shape.of(columns), Choices.of(columns), Layout.of(columns), np.float64(np.nan)
-        ),
-        size,
+def _blamed(values: Values) -> Array:
+    """Return the column that names the choice which places layers; "" where none does."""
+    has_text = np.asarray(values["pipeline_layout"], dtype=object).astype(bool)
+    ends = number(values["layers_in_first_stage"]) + number(values["layers_in_last_stage"])
+    counts = flag(values["counts_embedding"]) | flag(values["counts_loss"])
+    of_others = np.where(counts, "pipeline_parallel", "")
+    return np.where(
+        has_text, "pipeline_layout", np.where(ends > 0, "layers_in_first_stage", of_others)
     )
 
 
-def _fits(values: Values) -> Any:
-    """Return whether layers fit the stages as a choice places them; true where none does."""
-    given = _is_placed(values)
-    size = np.broadcast(*(np.asarray(values[name]) for name in _PLACED_BY)).shape
-    if not np.any(given) or 0 in size:  # earlier rules may leave a search no layout
+def _fits(values: Values, column: str) -> Array:
+    """Return whether layers fit the stages as a choice places them; true for other columns."""
+    is_blamed = np.equal(_blamed(values), column)
+    size = np.broadcast(*itemgetter(*_PLACED_BY)(values)).shape
+    if not np.any(is_blamed) or 0 in size:  # earlier rules may leave a search no layout
         return np.ones(size, dtype=bool)
-    cases = _cases(values, max(1, *size, 1))
-    fits = np.array([not fault(case) for case, _ in cases.pipelines])[cases.place].reshape(size)
-    return fits | np.logical_not(given)
+    cases, place = _cases(values, max(1, *size, 1))
+    fits = np.array([not fault(case) for case in cases])[place].reshape(size)
+    return fits | ~is_blamed
 
 
-_UNUSED: dict[str, Any] = {
-    "num_experts": 1,
-    "num_dense_layers": 0,
-    "moe_period": 1,
-}
+def _cases(values: Values, size: int) -> tuple[list[Case], Array]:
+    """Return the distinct pipelines of some rows, and the place of each row among them."""
+    columns = {**_UNUSED, **values}
+    shape, layout = Shape.of(columns), Layout.of(columns)
+    cases, place = cases_of(
+        case_columns(shape, Choices.of(columns), layout, NOT_BALANCED),
+        size,
+    )
+    return [case for case, _ in cases], place
+
+
+_UNUSED: dict[str, Any] = {"num_experts": 1, "num_dense_layers": 0, "moe_period": 1}
 """Columns that do not matter where a choice places layers."""
 
 
-def _why(row: Values) -> str:
-    [(case, _)] = _cases(row, 1).pipelines
-    return fault(case)
+def _placed(name: str, column: str, advice: Explanation) -> Rule:
+    """Return the rule that layers fit the stages where the choice to blame is that of `column`."""
 
+    def reason(row: Values) -> str:
+        [case] = _cases(row, 1)[0]
+        return fault(case)
 
-def _by_text(values: Values) -> Any:
-    return has_text(values["pipeline_layout"])
-
-
-def _by_ends(values: Values) -> Any:
-    ends = number(values["layers_in_first_stage"]) + number(values["layers_in_last_stage"])
-    return np.logical_not(_by_text(values)) & (ends > 0)
-
-
-def _by_count(values: Values) -> Any:
-    return _is_placed(values) & np.logical_not(_by_text(values)) & np.logical_not(_by_ends(values))
+    return Rule(name, column, _PLACED_BY, lambda v: _fits(v, column), reason, advice)
 
 
 PIPELINE_RULES = (
@@ -111,7 +108,7 @@ PIPELINE_RULES = (
         "pipeline_parallel",
         ("pipeline_parallel", "num_layers", *OPTIONS),
         # a choice may leave stages with the embedding or the loss alone
-        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | _is_placed(v),
+        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | (_blamed(v) != ""),
         lambda row: f"is more than `num_layers` {row['num_layers']}",
     ),
     Rule(
@@ -125,30 +122,21 @@ PIPELINE_RULES = (
         ),
         varies=("virtual_pipeline", "pipeline_parallel"),
     ),
-    Rule(
+    _placed(
         "a pipeline layout places all layers",
         "pipeline_layout",
-        _PLACED_BY,
-        lambda v: _fits(v) | np.logical_not(_by_text(v)),
-        _why,
         lambda _row: "such as Et|(tt|)*30mL: 61 layers, one m, 32 stages of 8 ranks with 4 chunks",
     ),
-    Rule(
+    _placed(
         "ends leave even stages between them",
         "layers_in_first_stage",
-        _PLACED_BY,
-        lambda v: _fits(v) | np.logical_not(_by_ends(v)),
-        _why,
         lambda _row: (
             "use ends that leave the others equal layers, all divisible by `virtual_pipeline`"
         ),
     ),
-    Rule(
+    _placed(
         "stages are even with embedding and loss",
         "pipeline_parallel",
-        _PLACED_BY,
-        lambda v: _fits(v) | np.logical_not(_by_count(v)),
-        _why,
         lambda row: (
             "use `pipeline_parallel` and `virtual_pipeline` whose stages divide "
             f"{row['num_layers'] + bool(row['counts_embedding']) + bool(row['counts_loss'])}"
@@ -189,6 +177,34 @@ PIPELINE_RULES = (
 )
 """Rules of where the layers of a pipeline are."""
 
+STAGES_OF_LOSS = 2.0
+"""Stages behind the output layer that have work: one casts the logits, the next has the loss."""
+
+
+def _behind_output(values: Values) -> Any:
+    """Return the stages behind the one with the output layer, of a program that balances stages.
+
+    The cast of the logits and the loss have no products, so each takes one more stage, if there are
+    stages left. Further stages are empty, and `train_step_logs` of nanotron's trainer.py then reads
+    the loss from a stage without one.
+
+    The rule does not refuse layouts with one replica: a published run has such a layout. Its
+    revision of nanotron is not known.
+    """
+    stages = np.maximum(number(values["pipeline_parallel"], 1.0), 1.0)
+    return stages - 1 - stages_before_output(Shape.of({**_UNUSED, **values}), stages)
+
+
+def _has_group(values: Values) -> Any:
+    """Return whether the group of microbatches, if given, is one that a pipeline can run."""
+    given, count = number(values["microbatch_group"], np.nan), _microbatches(values)
+    group = np.maximum(np.where(np.isnan(given), 1, given), 1)
+    rest = np.remainder(count, group)
+    stages = values["pipeline_parallel"]
+    fits = (group >= stages) & (group <= count) & ((rest == 0) | (rest >= stages))
+    return np.isnan(given) | np.equal(values["virtual_pipeline"], 1) | fits
+
+
 FILLING_RULES = (
     Rule(
         "a dual pipe has enough microbatches",
@@ -215,7 +231,7 @@ FILLING_RULES = (
         "a group of microbatches fills the stages",
         "microbatch_group",
         ("microbatch_group", "virtual_pipeline", "pipeline_parallel", *_BATCH),
-        lambda v: _has_group(v),
+        _has_group,
         lambda row: (
             f"must lie between `pipeline_parallel` {row['pipeline_parallel']} and the "
             f"{_microbatches(row)} microbatches, and leave a rest of none or of "
@@ -255,33 +271,6 @@ FILLING_RULES = (
     ),
 )
 """Rules of how microbatches fill a pipeline."""
-
-STAGES_OF_LOSS = 2.0
-"""Stages behind the output layer that have work: one casts the logits, the next has the loss."""
-
-
-def _behind_output(values: Values) -> Any:
-    """Return the stages behind the one with the output layer, of a program that balances stages.
-
-    The cast of the logits and the loss have no products, so each takes one more stage, if there are
-    stages left. Further stages are empty, and `train_step_logs` of nanotron's trainer.py then reads
-    the loss from a stage without one.
-
-    The rule does not refuse layouts with one replica: a published run has such a layout. Its
-    revision of nanotron is not known.
-    """
-    stages = np.maximum(number(values["pipeline_parallel"], 1.0), 1.0)
-    return stages - 1 - stages_before_output(Shape.of({**_UNUSED, **values}), stages)
-
-
-def _has_group(values: Values) -> Any:
-    """Return whether the group of microbatches, if given, is one that a pipeline can run."""
-    given, count = number(values["microbatch_group"], np.nan), _microbatches(values)
-    group = np.maximum(np.where(np.isnan(given), 1, given), 1)
-    rest = np.remainder(count, group)
-    stages = values["pipeline_parallel"]
-    fits = (group >= stages) & (group <= count) & ((rest == 0) | (rest >= stages))
-    return np.isnan(given) | np.equal(values["virtual_pipeline"], 1) | fits
 
 
 def _whole_rounds(row: Values) -> str:

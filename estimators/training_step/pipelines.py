@@ -14,18 +14,12 @@ import numpy as np
 from estimators.factored import distinct_rows
 from estimators.structure import number
 from estimators.training_step.in_flight import held_of, ranks_of
-from estimators.training_step.placement import KINDS, Case
+from estimators.training_step.placement import KINDS, NOT_BALANCED, Case
 
 if TYPE_CHECKING:
     from estimators.decoder import Shape
     from estimators.training_step.problem import Choices, Layout, Problem, Run
     from estimators.values import Array, Flag, Real, Text
-
-OPTIONS = (
-    *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage"),
-    *("counts_embedding", "counts_loss"),
-)
-"""Choices that say where layers are."""
 
 
 class Ranks(NamedTuple):
@@ -62,35 +56,32 @@ class Held(NamedTuple):
     outputs: Array
 
 
-class Cases(NamedTuple):
-    """The distinct pipelines with their further numbers, and the place of each row among them."""
+class Pipeline(NamedTuple):
+    """One pipeline, with the numbers that order its passes.
 
-    pipelines: list[tuple[Case, tuple[int, ...]]]
-    place: Array
-
-
-def has_text(value: Text) -> Flag:
-    """Return whether there is a text: one, or for each row of a column."""
-    if value is None or isinstance(value, str):
-        return np.bool_(value is not None)
-    return np.fromiter((text is not None for text in value), bool, len(value))
-
-
-def is_placed(choices: Choices) -> Flag:
-    """Return whether a choice says where layers are."""
-    ends = number(choices.layers_in_first_stage) + number(choices.layers_in_last_stage) > 0
-    counts = choices.counts_embedding | choices.counts_loss
-    return has_text(choices.pipeline_layout) | ends | counts
-
-
-def runs_ahead(problem: Problem) -> Flag:
-    """Return whether the warm-up of a rank with interleaved chunks has one forward pass more.
-
-    It has where the program hides the exchange of experts' tokens behind another microbatch
-    (Megatron-LM @d98e8a64 megatron/core/pipeline_parallel/schedules.py
-    `get_pp_rank_microbatches`).
+    Attributes
+    ----------
+    num_microbatches
+        Microbatches of a step, reduced by `few_of`.
+    group
+        Microbatches that a chunk takes in a row.
+    ahead
+        Further forward passes in the warm-up of a rank with interleaved chunks: 1 where the program
+        hides the exchange of experts' tokens behind another microbatch (Megatron-LM @d98e8a64
+        megatron/core/pipeline_parallel/schedules.py `get_pp_rank_microbatches`).
     """
-    return problem.overlap.overlaps_expert_comm & (problem.shape.num_experts > 1)
+
+    case: Case
+    num_microbatches: int
+    group: int
+    ahead: int
+
+
+class Pipelines(NamedTuple):
+    """The distinct pipelines of a table of layouts, and the place of each row among them."""
+
+    distinct: list[Pipeline]
+    place: Array
 
 
 def microbatches_of(run: Run, layout: Layout) -> Real:
@@ -129,12 +120,29 @@ def usual_group(num_microbatches: int, ranks: int) -> int:
     return num_microbatches
 
 
+def pipelines_of(problem: Problem, layout: Layout) -> Pipelines:
+    """Return the pipelines of a table of layouts."""
+    choices, overlap = problem.choices, problem.overlap
+    microbatches = microbatches_of(problem.run, layout)
+    columns = case_columns(problem.shape, choices, layout, layers_of_output(problem)) | {
+        "num_microbatches": few_of(microbatches, choices, layout),
+        "group": number(choices.microbatch_group),
+        "ahead": overlap.overlaps_expert_comm & (problem.shape.num_experts > 1),
+    }
+    cases, place = cases_of(columns, np.size(microbatches))
+    pipelines = [
+        Pipeline(case, count, group or usual_group(count, case.ranks), ahead)
+        for case, (count, group, ahead) in cases
+    ]
+    return Pipelines(pipelines, place)
+
+
 def case_columns(
     shape: Shape, choices: Choices, layout: Layout, output_layers: Real
 ) -> dict[str, Real | Flag | Text]:
-    """Return the fields of `placement.Case` as numbers or columns; texts stay texts.
+    """Return the fields of `placement.Case` in order, as numbers or columns; texts stay texts.
 
-    `output_layers` is the result of `layers_of_output`; NaN where stages are not balanced.
+    `output_layers` is the result of `layers_of_output`.
     """
     return {
         "layers": shape.num_layers,
@@ -154,17 +162,14 @@ def case_columns(
     }
 
 
-def layers_of_output(problem: Problem) -> Real:
-    """Return the layers with as many products as the output layer; NaN: not balanced."""
-    shape, balances = problem.shape, problem.program.balances_stages
-    if not np.any(balances):
-        return np.nan
-    cost, _ = _balanced_products(shape)
-    return np.where(balances, shape.vocab_size * shape.hidden_size / cost, np.nan)
+_KEPT_AS_THEY_ARE = ("layout", "output_layers", "schedule")
+"""Fields of `placement.Case` that are no whole numbers."""
 
 
-def cases_of(columns: Mapping[str, Real | Flag | Text], size: int) -> Cases:
-    """Return the distinct pipelines, each a `Case` with a tuple of its further numbers.
+def cases_of(
+    columns: Mapping[str, Any], size: int
+) -> tuple[list[tuple[Case, tuple[int, ...]]], Array]:
+    """Return the distinct pipelines, each with its further numbers, and the place of each row.
 
     Parameters
     ----------
@@ -173,55 +178,42 @@ def cases_of(columns: Mapping[str, Real | Flag | Text], size: int) -> Cases:
     size
         Number of rows.
     """
-    same: dict[str, Any] = {}
-    coded: dict[str, Array] = {}
+    codes: dict[str, Array] = {}
     meaning: dict[str, list[Any]] = {}
     for name, column in columns.items():
-        table = np.asarray(column)
-        if table.ndim == 0:
-            [same[name]], _ = _codes(table.reshape(1))
-        elif name in _CODED:
-            meaning[name], coded[name] = _codes(table)
-        else:
-            coded[name] = table
+        if np.ndim(column) and name in _KEPT_AS_THEY_ARE:
+            numbers: dict[Any, int] = {}
+            codes[name] = np.array([numbers.setdefault(v, len(numbers)) for v in column.tolist()])
+            meaning[name] = list(numbers)
+        elif np.ndim(column):
+            codes[name] = column
     rows: dict[str, Array] = {}
     place = np.zeros(size, dtype=np.int64)
-    if coded:
-        rows, place = distinct_rows(coded, tuple(coded))
-    count = max((len(column) for column in rows.values()), default=1)
-    lists = {name: [value] * count for name, value in same.items()}
-    for name, column in rows.items():
-        values = column.tolist()
-        lists[name] = [meaning[name][code] for code in values] if name in meaning else values
-    names = tuple(columns)
-    pipelines = zip(*(lists[name] for name in names), strict=True)
-    return Cases([_case(names, row) for row in pipelines], place)
+    if codes:
+        rows, place = distinct_rows(codes, tuple(codes))
+    count = len(next(iter(rows.values()))) if rows else 1
+    fields = []
+    for name, column in columns.items():
+        if name in meaning:
+            values = [meaning[name][code] for code in rows[name].tolist()]
+        elif name in rows:
+            values = rows[name].astype(np.int64).tolist()
+        else:
+            values = [column if name in _KEPT_AS_THEY_ARE else int(column)] * count
+        fields.append(values)
+    num_fields = len(Case._fields)
+    pipelines = [(Case(*row[:num_fields]), row[num_fields:]) for row in zip(*fields, strict=True)]
+    return pipelines, place
 
 
-def _codes(column: Array) -> tuple[list[Any], Array]:
-    """Return the distinct values of a column, and the place of each row's; NaN is None."""
-    values = [None if value is None or value != value else value for value in column.tolist()]
-    distinct_values = list(dict.fromkeys(values))
-    code = {value: number for number, value in enumerate(distinct_values)}
-    return distinct_values, np.fromiter((code[value] for value in values), np.int64, len(values))
-
-
-@lru_cache(maxsize=65_536)
-def _case(names: tuple[str, ...], row: tuple[Any, ...]) -> tuple[Case, tuple[int, ...]]:
-    """Return a pipeline and its further numbers from their names and values."""
-    values = dict(zip(names, row, strict=True))
-    output, layout, schedule = (values.pop(name) for name in _CODED)
-    flags = {name: bool(values.pop(name)) for name in _FLAGS}
-    counts: dict[str, Any] = {name: int(values.pop(name)) for name in _COUNTS}
-    case = Case(**counts, **flags, layout=layout or "", schedule=schedule, output_layers=output)
-    return case, tuple(int(value) for value in values.values())
-
-
-_CODED = ("output_layers", "layout", "schedule")
-_FLAGS = ("counts_embedding", "counts_loss", "is_mixture")
-_COUNTS = (
-    *("layers", "dense_layers", "moe_period", "mtp_layers", "ranks", "chunks", "first", "last"),
-)
+def layers_of_output(problem: Problem) -> Real:
+    """Return the layers with as many products as the output layer, where stages are balanced."""
+    shape, balances = problem.shape, problem.program.balances_stages
+    if not np.any(balances):
+        return NOT_BALANCED
+    cost, _ = _balanced_products(shape)
+    layers = np.where(balances, shape.vocab_size * shape.hidden_size / cost, NOT_BALANCED)
+    return number(layers, NOT_BALANCED)
 
 
 def stages_before_output(shape: Shape, stages: Real) -> Real:
@@ -261,42 +253,14 @@ def over_kinds(layers: Mapping[str, Real], figures: Mapping[str, Real]) -> Real:
     return reduce(np.add, parts)
 
 
-def ranks_at(problem: Problem, layout: Layout) -> Ranks:
+def ranks_at(pipelines: Pipelines) -> Ranks:
     """Return the ranks of each row's pipeline that may need most memory."""
-    columns = case_columns(problem.shape, problem.choices, layout, layers_of_output(problem))
-    cases = cases_of(columns, np.size(layout.pipeline_parallel))
-    tables = [
-        (candidates.layers, candidates.has_embedding, candidates.has_output)
-        for candidates in (ranks_of(case) for case, _ in cases.pipelines)
-    ]
-    return Ranks(*_of_rows(tables, cases.place))
+    return Ranks(*_of_rows([ranks_of(of.case)[1:] for of in pipelines.distinct], pipelines.place))
 
 
-def held_at(problem: Problem, layout: Layout) -> Held:
+def held_at(pipelines: Pipelines) -> Held:
     """Return the activations that the ranks of `ranks_at` hold at their peak."""
-    microbatches = microbatches_of(problem.run, layout)
-    cases = cases_of(scheduled_columns(problem, layout, microbatches), np.size(microbatches))
-    tables = [
-        held_of(case, count, in_a_row or usual_group(count, case.ranks), ahead)
-        for case, (count, in_a_row, ahead) in cases.pipelines
-    ]
-    return Held(*_of_rows(tables, cases.place))
-
-
-def scheduled_columns(
-    problem: Problem, layout: Layout, microbatches: Real
-) -> dict[str, Real | Flag | Text]:
-    """Return the columns of `case_columns`, and three whole numbers that order the passes.
-
-    They are the microbatches, those that a chunk takes in a row (0: as many as usual), and the
-    passes that a rank runs ahead.
-    """
-    choices = problem.choices
-    return case_columns(problem.shape, choices, layout, layers_of_output(problem)) | {
-        "microbatches": few_of(microbatches, choices, layout),
-        "group": number(choices.microbatch_group),
-        "ahead": runs_ahead(problem),
-    }
+    return Held(*_of_rows([held_of(*of) for of in pipelines.distinct], pipelines.place))
 
 
 def _of_rows(

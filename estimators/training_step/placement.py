@@ -4,11 +4,17 @@ A pipeline of p ranks with v chunks each has p x v stages in order of the layers
 i // p of rank i % p (NVIDIA/Megatron-LM @d98e8a64
 megatron/core/transformer/pipeline_parallel_layer_layout.py). The first stage has the embedding, the
 last one the output layer with the layers that predict further tokens.
+
+`pipeline_layout` is a text that says which layers each stage has, such as ``Et|(tt|)*30mL``. `|`
+ends a stage. E is the embedding, t a layer, m a layer that predicts further tokens, L the loss with
+the output layer. ``(..)*n`` and ``x*n`` repeat; commas and spaces mean nothing (same file,
+`parse_str_to_list` and `validate_layer_layout`).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -16,10 +22,12 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.contract import Array
-from estimators.training_step.pipeline_layout import Stages, parsed
 
 KINDS = ("dense", "mixture", "mtp")
 """Kinds of layers: without experts, with experts, and those that predict further tokens."""
+
+
+NOT_BALANCED = -1.0
 
 
 class Case(NamedTuple):
@@ -39,12 +47,12 @@ class Case(NamedTuple):
     counts_embedding, counts_loss
         Whether the embedding, or the loss, takes the place of a layer.
     layout
-        The text of `pipeline_layout`; empty: none.
+        The text of `pipeline_layout`.
     is_mixture
         Whether any layer has experts.
     output_layers
         Number of layers with as many products as the output layer, for a program that balances
-        stages by products; None for others.
+        stages by products; `NOT_BALANCED` for others.
     schedule
         Order of the passes, which may give ranks further stages.
     """
@@ -59,9 +67,9 @@ class Case(NamedTuple):
     last: int = 0
     counts_embedding: bool = False
     counts_loss: bool = False
-    layout: str = ""
+    layout: str | None = None
     is_mixture: bool = False
-    output_layers: float | None = None
+    output_layers: float = NOT_BALANCED
     schedule: str = "1f1b"
 
 
@@ -150,12 +158,12 @@ def _stages(case: Case) -> tuple[Stages, int]:
     """Return the layers of each stage, and the rank with the output layer."""
     last = case.ranks * case.chunks - 1
     if case.layout:
-        return _by_layout(case), case.ranks - 1
+        return _by_layout(case.layout, case), case.ranks - 1
     if case.first or case.last:
         sizes = _with_ends(case)
     elif case.counts_embedding or case.counts_loss:
         sizes = _counted(case)
-    elif case.output_layers is not None:
+    elif case.output_layers >= 0:
         sizes, output = balanced(case.layers, last + 1, case.output_layers)
         return Stages(tuple(sizes), output), output % case.ranks
     else:
@@ -262,12 +270,12 @@ def _with_ends(case: Case) -> list[int]:
     return [number // case.chunks for number in of_rank] * case.chunks
 
 
-def _by_layout(case: Case) -> Stages:
+def _by_layout(layout: str, case: Case) -> Stages:
     """Return the stages of `pipeline_layout`, checked against model and pipeline."""
     if case.first or case.last or case.counts_embedding or case.counts_loss:
         raise UnplaceableError("is given together with another way to place layers")
     try:
-        stages = parsed(case.layout, case.ranks)
+        stages = parsed(layout, case.ranks)
     except ValueError as error:
         raise UnplaceableError(str(error)) from error
     number, layers = len(stages.layers), sum(stages.layers)
@@ -301,3 +309,87 @@ def runs_of(columns: Sequence[Array]) -> list[int]:
         flat = column.reshape(-1, ranks)
         changes[1:] |= (flat[:, 1:] != flat[:, :-1]).any(axis=0)
     return [int(rank) for rank in np.flatnonzero(changes)]
+
+
+LONGEST = 100_000
+"""Letters of a text at most, once repetitions are written out."""
+
+_GROUP = re.compile(r"\(([^()]*)\)\*(\d+)")
+_LETTER = re.compile(r"([EtmL|])\*(\d+)")
+
+
+class Stages(NamedTuple):
+    """Stages in order of the layers.
+
+    Attributes
+    ----------
+    layers
+        Layers of each stage.
+    mtp_stage
+        Stage with the layers that predict further tokens.
+    num_mtp
+        How many they are.
+    """
+
+    layers: tuple[int, ...]
+    mtp_stage: int
+    num_mtp: int = 0
+
+
+@lru_cache(maxsize=4096)
+def written_out(text: str) -> tuple[str, ...]:
+    """Return the letters of each stage, repetitions written out.
+
+    Raises
+    ------
+    ValueError
+        If the text is not in the language.
+    """
+    plain = re.sub(r"[\s,]", "", text)
+    for pattern in (_GROUP, _LETTER):
+        while match := pattern.search(plain):
+            times = int(match[2])
+            if len(plain) + len(match[1]) * times > LONGEST:
+                raise ValueError(f"has more than {LONGEST:,} letters")
+            plain = plain[: match.start()] + match[1] * times + plain[match.end() :]
+    odd = sorted(set(plain) - set("EtmL|"))
+    if odd or not plain:
+        raise ValueError(f"has {odd[0]!r}; letters are E, t, m, L and |" if odd else "has no stage")
+    return tuple(plain.split("|"))
+
+
+def num_stages(text: str) -> int:
+    """Return the number of stages; 0 where the text is faulty."""
+    try:
+        return len(written_out(text))
+    except ValueError:
+        return 0
+
+
+def parsed(text: str, ranks: int) -> Stages:
+    """Return the stages of a text.
+
+    Raises
+    ------
+    ValueError
+        If it is not in the language, or not a layout of that many ranks.
+    """
+    stages = written_out(text)
+    if len(stages) % ranks:
+        raise ValueError(f"has {len(stages)} stages, which {ranks} ranks do not divide")
+    joined = "".join(stages)
+    if joined.count("E") != 1 or joined[0] != "E":
+        raise ValueError("has not one E, in the first place")
+    if joined.count("L") != 1 or joined[-1] != "L":
+        raise ValueError("has not one L, in the last place")
+    with_mtp = [number for number, letters in enumerate(stages) if "m" in letters]
+    if not with_mtp:
+        return Stages(tuple(letters.count("t") for letters in stages), len(stages) - 1)
+    if len(with_mtp) > 1 or "t" in joined[joined.index("m") :]:
+        raise ValueError("has layers m in several stages, or before a t")
+    (stage,) = with_mtp
+    if stage // ranks != len(stages) // ranks - 1:
+        raise ValueError("has its m outside the last chunk of a rank")
+    if stage % ranks == 0 and stage != len(stages) - 1:
+        raise ValueError("has its m on the first rank")
+    return Stages(tuple(letters.count("t") for letters in stages), stage, joined.count("m"))

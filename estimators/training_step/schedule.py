@@ -2,8 +2,8 @@
 
 Schedule 1F1B (one forward, one backward), interleaved or not, takes the longest chain of passes
 (module `critical_path`). Where a text or the sizes of the ends place layers so that ranks take
-turns as the slowest, every pass is run (module `event_simulation`): chains are up to a quarter
-short there. One stage has no bubble.
+turns as the slowest, every pass is run: chains are up to a quarter short there. One stage has no
+bubble.
 
 Other schedules fill bubbles with the gradients of weights, which nothing waits for. Their bubbles
 are closed forms in seconds of the forward pass (F), of gradients of inputs (B) and of gradients of
@@ -32,14 +32,15 @@ import numpy as np
 
 from estimators.factored import distinct
 from estimators.structure import number
-from estimators.training_step.critical_path import WORK, chains_of, longest, stage_work
-from estimators.training_step.event_simulation import alternates, simulated
-from estimators.training_step.pipelines import (
-    cases_of,
-    microbatches_of,
-    scheduled_columns,
-    usual_group,
+from estimators.training_step.critical_path import (
+    WORK,
+    alternates,
+    chains_of,
+    longest,
+    simulated,
+    stage_work,
 )
+from estimators.training_step.pipelines import Pipeline, Pipelines, microbatches_of
 from estimators.training_step.placement import KINDS, Case
 
 if TYPE_CHECKING:
@@ -66,7 +67,12 @@ class Pace(NamedTuple):
     bubble: Real
 
 
-def pace_of(work: Mapping[str, tuple[Real, Real, Real]], problem: Problem, layout: Layout) -> Pace:
+def pace_of(
+    work: Mapping[str, tuple[Real, Real, Real]],
+    pipelines: Pipelines,
+    problem: Problem,
+    layout: Layout,
+) -> Pace:
     """Return the pace of pipelines, one element a row of `layout`.
 
     Parameters
@@ -88,24 +94,20 @@ def pace_of(work: Mapping[str, tuple[Real, Real, Real]], problem: Problem, layou
         for row, seconds in zip(table[:, WORK.index(name)], parts, strict=True):
             row[:] = np.where(occurs.get(name, True), seconds, 0.0)
     microbatches = np.broadcast_to(microbatches_of(problem.run, layout), size)
-    cases = cases_of(scheduled_columns(problem, layout, microbatches), size)
     # rows of a pipeline are put next to each other: each then has a slice of every table
-    order = np.argsort(cases.place, kind="stable")
-    ends = np.cumsum(np.bincount(cases.place, minlength=len(cases.pipelines))).tolist()
+    order = np.argsort(pipelines.place, kind="stable")
+    ends = np.cumsum(np.bincount(pipelines.place, minlength=len(pipelines.distinct))).tolist()
     many = microbatches[order]
     table = table[:, :, order]
     bubble, counts = np.empty(size), np.empty((size, len(WORK)))
     begin = 0
-    for (case, (few, given, ahead)), end in zip(cases.pipelines, ends, strict=True):
-        rows = slice(begin, end)
+    for pipeline, end in zip(pipelines.distinct, ends, strict=True):
+        case, rows = pipeline.case, slice(begin, end)
         of_case = table[:, :, rows]
         if case.ranks == 1:
             counts[rows], bubble[rows] = _rank_work(case)[0], 0.0
         elif case.schedule == "1f1b":
-            in_a_row = given or usual_group(few, case.ranks)
-            group = in_a_row if case.chunks > 1 else few
-            order_of_passes = few, group, ahead
-            counts[rows], bubble[rows] = _one_f_one_b(case, order_of_passes, many[rows], of_case)
+            counts[rows], bubble[rows] = _one_f_one_b(pipeline, many[rows], of_case)
         else:
             counts[rows], bubble[rows] = _zero_bubble(case, many[rows], of_case)
         begin = end
@@ -117,27 +119,22 @@ def pace_of(work: Mapping[str, tuple[Real, Real, Real]], problem: Problem, layou
     return Pace(kinds, by_work[-2], by_work[-1], np.maximum(bubble, 0.0)[back])
 
 
-def _one_f_one_b(
-    case: Case, order: tuple[int, int, int], count: Array, seconds: Array
-) -> tuple[Array, Real]:
+def _one_f_one_b(pipeline: Pipeline, count: Array, seconds: Array) -> tuple[Array, Real]:
     """Return the work of the rank that works longest, and the bubble of a step: one a row.
 
     Parameters
     ----------
-    order
-        Microbatches by which the ends of a step differ (`pipelines.few_of`), those that a chunk
-        takes in a row, and further forward passes of the warm-up.
     count
         Microbatches of a step, one element a row.
     seconds
         Seconds of a microbatch: [forward, backward, weights][kind of work][row].
     """
+    case, _, group, ahead = pipeline
     by_rank = _rank_work(case)
     busy = by_rank @ (seconds[0] + seconds[1])
     both_passes = np.concatenate(seconds[:2])
-    whole = longest(chains_of(case, *order), both_passes, count)
+    whole = longest(chains_of(*pipeline), both_passes, count)
     if case.chunks > 1 and (case.layout or case.first or case.last):
-        _, group, ahead = order
         turns = alternates(case, both_passes)
         for microbatches in distinct(count[turns]):
             rows = np.flatnonzero(turns & (count == microbatches))

@@ -13,7 +13,7 @@ import numpy as np
 from estimators.columns import names_in
 from estimators.contract import Values
 from estimators.enumeration import Axis, divisors_of, each_of, exactly
-from estimators.training_step.pipeline_layout import num_stages
+from estimators.training_step.placement import num_stages
 
 DEPENDS_ON = frozenset(
     {

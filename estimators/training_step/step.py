@@ -38,6 +38,7 @@ from estimators.training_step.vocabulary import (
 )
 
 if TYPE_CHECKING:
+    from estimators.training_step.pipelines import Pipelines
     from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.tables import Shared, Splits, ZeroStage
     from estimators.values import Array, Real
@@ -58,7 +59,7 @@ def figures_of(shared: Shared, problem: Problem, zero_stage: Array) -> dict[str,
     """
     splits = shared.splits
     costs = costs_of(shared, problem)
-    parts, window = passes(costs, problem, splits.split)
+    parts, window = passes(costs, shared.pipelines, problem, splits.split)
     stored = stored_bytes(shared, problem)
     ranks = bytes_of_ranks(stored, shared.flight, costs.layer, problem, splits.split)
     before = Before(reduce(np.add, parts.values()), window, ranks)
@@ -110,7 +111,9 @@ def stored_bytes(shared: Shared, problem: Problem) -> dict[str, Microbatch]:
     return stored
 
 
-def passes(costs: Costs, problem: Problem, layout: Layout) -> tuple[dict[str, Real], Window]:
+def passes(
+    costs: Costs, pipelines: Pipelines, problem: Problem, layout: Layout
+) -> tuple[dict[str, Real], Window]:
     """Return the seconds of a step by part, and the window in which transfers can hide.
 
     The optimizer and the exchange between replicas are not among the parts: they depend on the ZeRO
@@ -123,7 +126,7 @@ def passes(costs: Costs, problem: Problem, layout: Layout) -> tuple[dict[str, Re
     """
     layer, kinds, ends = costs.layer, costs.by_kind, costs.vocabulary
     microbatches = microbatches_of(problem.run, layout)
-    paced = paced_by(costs, problem, layout)
+    paced = paced_by(costs, pipelines, problem, layout)
     pace = paced.pace
     # layers that predict further tokens have their time in that of the output layer
     layers = {name: count for name, count in pace.layers.items() if name in kinds}

@@ -25,7 +25,7 @@ from estimators.training_step.exchange_rules import hides_exchange
 from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import LAYER_KEYS, Work, work_of
 from estimators.training_step.memory import gathered_bytes, state_bytes
-from estimators.training_step.pipelines import Held, held_at, ranks_at
+from estimators.training_step.pipelines import Held, Pipelines, held_at, pipelines_of, ranks_at
 from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.replicas import (
     BucketExchange,
@@ -136,6 +136,8 @@ class Shared(NamedTuple):
         Work of embedding and output layer, at full clock.
     added
         Seconds to add gradients up, one element a split.
+    pipelines
+        The pipelines of the splits.
     flight
         Result of `pipelines.held_at`.
     end_seconds
@@ -150,6 +152,7 @@ class Shared(NamedTuple):
     work: dict[str, Work]
     vocabulary: VocabularyWork
     added: Added
+    pipelines: Pipelines
     flight: Held
     end_seconds: Real
     by_zero_stage: dict[int, ZeroStage]
@@ -165,7 +168,13 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
     counts = {kind.name: parameters(kind.problem.shape) for kind in kinds}
     if np.any(problem.shape.num_mtp_layers):
         counts["mtp"] = mtp_parameters(problem.shape)
-    shares = stage_shares(ranks_at(problem, splits.share), counts, problem.shape, splits.share)
+    pipelines = pipelines_of(problem, splits.split)
+    of_shares = pipelines
+    if splits.to_share is not None:
+        place = np.empty(np.size(splits.share.pipeline_parallel), dtype=np.int64)
+        place[splits.to_share] = pipelines.place
+        of_shares = pipelines._replace(place=place)
+    shares = stage_shares(ranks_at(of_shares), counts, problem.shape, splits.share)
     most = fullest(shares)
     stages = np.flatnonzero(np.bincount(layouts["zero_stage"], minlength=4)).tolist() or [0]
     exchanges = exchanges_of(stages, most, problem, splits.share, splits.to_share)
@@ -176,7 +185,8 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
         {kind.name: work_of(kind.problem, splits.layer) for kind in kinds},
         vocabulary_work(size, problem, splits.layer),
         added_of(counts, most, problem, splits.share).take(splits.to_share),
-        held_at(problem, splits.split),
+        pipelines,
+        held_at(pipelines),
         take(end_seconds(problem, splits.share), splits.to_share),
         {
             stage: zero_stage(stage, exchange, counts, shares, problem, splits)

@@ -1,4 +1,4 @@
-"""The transformer of `estimators.dataflow.counts` in the algebra: a second way to count it.
+"""The transformer of `estimators.dataflow.run` in the algebra: a second way to count it.
 
 Source: davidsj/ml_par_sim transformer.py @520dcff.
 """

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import Catalog
-from estimators.dataflow.counts import counts_of
 from estimators.dataflow.estimator import DATAFLOW, RELATION
+from estimators.dataflow.run import Degrees, Problem, counts_of
 from tests.estimators.dataflow_algebra import Axis, Dim, Mesh, Tensor, Work, steps, total
 from tests.estimators.dataflow_transformer import layer_work, weights_work
 from tests.estimators.parity import read_golden, resolved
@@ -24,13 +24,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "dataflow_algebra.md"
 
 
 def assert_equals_closed_form(values: dict[str, Any], rel: float) -> None:
-    counts, work, weights = counts_of(values), layer_work(values), weights_work(values)
+    counts = counts_of(Problem.of(values), Degrees.of(values))
+    work, weights = layer_work(values), weights_work(values)
     assert work.forward_flops == pytest.approx(float(counts.forward_flops), rel=rel)
     assert work.backward_flops == pytest.approx(float(counts.backward_flops), rel=rel)
     assert work.forward_sent == pytest.approx(float(counts.forward_sent), rel=rel)
-    assert work.forward_received == pytest.approx(float(counts.forward_received), rel=rel)
+    assert work.forward_received == pytest.approx(float(counts.received), rel=rel)
     assert work.backward_sent == pytest.approx(float(counts.backward_sent), rel=rel)
-    assert work.backward_received == pytest.approx(float(counts.backward_received), rel=rel)
+    assert work.backward_received == pytest.approx(float(counts.received), rel=rel)
     moved = pytest.approx(float(counts.weights_moved), rel=rel)
     assert weights.forward_sent == pytest.approx(float(counts.weights_sent), rel=rel)
     assert weights.forward_received == moved

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.divisors import divisors, each_divisor, expand
-from estimators.roofline.space import placements
+from estimators.roofline.search import placements
 
 DEGREES = st.tuples(*[st.sampled_from([1, 2, 3, 4, 6, 8, 9, 12, 16, 35])] * 3)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, RefusedError, Scalar
+from estimators.run_optimizer.degrees import DEGREES, best_microbatches
 from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTIMIZER
-from estimators.run_optimizer.exact import best_microbatches
-from estimators.run_optimizer.step import DEGREES, PHASES, RESOURCES, model_of, step_of
+from estimators.run_optimizer.step import Degrees, Problem, phase_seconds, step_seconds
 from tests.estimators.parity import evaluated, read_golden, resolved, worst_error
 from tests.examples import examples
 from warehouse.studies.study import load_study
 
 DEVICES = ("A100", "H100 SXM5", "32 x H100 SXM5 5.0 GB/s limit")
 KEYS = RELATION.keys
+PHASES = ("boundary", "sustained_dp", "sustained_no_dp", "bubble")
+RESOURCES = ("compute", "memory", "network")
 
 
 def cells(catalog: Catalog, **space: Sequence[Scalar]) -> list[Cell]:
@@ -121,11 +123,11 @@ def test_the_numbers_of_the_study_are_the_fastest_up_to_each_where_the_network_i
     splits = np.array([split for number in sorted(every) for split in splits_of(number)], float)
     degrees = dict(zip(DEGREES, splits.T, strict=True))
     stages = degrees["pipeline_parallel"]
-    model = model_of(values)
-    most = np.floor(model["batch_tokens"] / degrees["data_parallel"])
-    possible = (stages <= model["num_layers"]) & (stages <= most)
+    run = Problem.of(values)
+    most = np.floor(run.model.batch_tokens / degrees["data_parallel"])
+    possible = (stages <= run.model.num_layers) & (stages <= most)
     degrees = {name: column[possible] for name, column in degrees.items()}
-    microbatches = best_microbatches(values, degrees, most[possible])
+    microbatches = best_microbatches(run, Degrees.of(degrees), most[possible])
     out = {"training_seconds": np.empty(len(microbatches))}
     layouts = {**degrees, "num_microbatches": microbatches}
     RUN_OPTIMIZER.estimate(RELATION, values, layouts, PUBLISHED, out, Catalog({}))
@@ -157,13 +159,10 @@ def problem(catalog: Catalog, accelerator: str, flops: float) -> dict[str, Any]:
 
 
 @cache
-def microbatch_times(
-    items: tuple[tuple[str, Any], ...], degrees: tuple[int, ...], most: int
-) -> Array:
-    values: Mapping[str, Any] = dict(items)
+def microbatch_times(run: Problem, degrees: tuple[int, ...], most: int) -> Array:
     tried = np.arange(degrees[0], most + 1, dtype=np.float64)
-    columns = {n: np.full(len(tried), float(d)) for n, d in zip(DEGREES, degrees, strict=True)}
-    return np.asarray(step_of(values, {**columns, "num_microbatches": tried})["step_seconds"])
+    columns = Degrees(*(np.full(len(tried), float(degree)) for degree in degrees))
+    return np.asarray(step_seconds(phase_seconds(run, columns, tried)))
 
 
 @given(
@@ -175,12 +174,11 @@ def microbatch_times(
 def test_the_best_number_of_microbatches_is_that_of_trying_every_one(
     catalog: Catalog, accelerator: str, flops: float, degrees: tuple[int, ...]
 ) -> None:
-    values = problem(catalog, accelerator, flops)
-    tokens = float(model_of(values)["batch_tokens"])
-    most = min(int(tokens // degrees[1]), 20_000)
-    times = microbatch_times(tuple(sorted(values.items())), degrees, most)
-    columns = {n: np.array([float(d)]) for n, d in zip(DEGREES, degrees, strict=True)}
-    [best] = best_microbatches(values, columns, np.array([float(most)]))
+    run = Problem.of(problem(catalog, accelerator, flops))
+    most = min(int(run.model.batch_tokens // degrees[1]), 20_000)
+    times = microbatch_times(run, degrees, most)
+    columns = Degrees(*(np.array([float(degree)]) for degree in degrees))
+    [best] = best_microbatches(run, columns, np.array([float(most)]))
     assert best == int(best)
     assert times[int(best) - degrees[0]] == pytest.approx(times.min(), rel=1e-14)
 

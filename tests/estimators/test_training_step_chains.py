@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from estimators.contract import Array
-from estimators.training_step.critical_path import WORK, chains_of, longest
-from estimators.training_step.event_simulation import SETTLED, alternates, simulated
+from estimators.training_step.critical_path import (
+    SETTLED,
+    WORK,
+    alternates,
+    chains_of,
+    longest,
+    simulated,
+)
 from estimators.training_step.placement import Case, place
 from estimators.training_step.schedule import BUBBLES
 from tests.estimators import zero_bubble_schedule as passes

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from estimators.training_step.in_flight import held_of, ranks_of, replayed
-from estimators.training_step.pipeline_layout import parsed, written_out
-from estimators.training_step.placement import Case, UnplaceableError, fault, place
+from estimators.training_step.placement import (
+    Case,
+    UnplaceableError,
+    fault,
+    parsed,
+    place,
+    written_out,
+)
 
 DEEPSEEK = Case(61, 3, 1, 1, 8, 4, is_mixture=True)
 """DeepSeek-V3: 3 dense layers, 58 with experts, one that predicts a second token."""

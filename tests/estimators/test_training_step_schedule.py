@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.training_step.pipelines import held_at
+from estimators.training_step.pipelines import held_at, pipelines_of
 from tests.estimators.pipeline_schedule import simulate
 from tests.estimators.training_step_cases import GPT, problem_of, steps
 
@@ -132,6 +132,6 @@ def test_memory_in_flight_is_that_of_the_schedule() -> None:
         row, _ = both(p, m, v, 256, 0)
         problem, layout = problem_of(row)
         held = simulate(np.ones(p), np.ones(p), m, v).in_flight[0] / v
-        found = held_at(problem, layout)
+        found = held_at(pipelines_of(problem, layout))
         # two layers a chunk
         assert found.layers["dense"][0] == pytest.approx(held * 2 * v)

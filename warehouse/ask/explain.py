@@ -16,7 +16,6 @@ import numpy as np
 from estimators import registry
 from estimators.columns import COLUMNS
 from estimators.contract import Array, Catalog, Formula, Scalar
-from estimators.inputs import limits_of
 from estimators.interval import (
     Moves,
     combined,
@@ -310,7 +309,7 @@ def _nudged(shown: Evaluation, name: str, sign: int) -> dict[str, float]:
 
 def _upper_limit(name: str) -> float:
     column = COLUMNS[name]
-    return math.inf if column.maximum is None or not limits_of(column) else column.maximum
+    return math.inf if column.maximum is None else column.maximum
 
 
 def _columns(shown: Evaluation) -> dict[str, Array]:

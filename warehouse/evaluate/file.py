@@ -196,10 +196,11 @@ def _evaluate(
     With `stop`, blocks after a refusal are only checked.
     """
     ends = ENDS if with_interval and has_interval(estimator, relation) else ()
+    names = {*relation.outputs, *ends}
     results: dict[str, Array] = {  # in the order of the dictionary: first times, then memory
         name: np.empty(frame.height, relation.column(name).dtype)
         for name in COLUMNS
-        if name in (*relation.outputs, *ends)
+        if name in names
     }
     is_good = np.ones(frame.height, dtype=bool)
     refusals: list[Refusal] = []

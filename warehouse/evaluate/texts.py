@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from estimators.columns import NUMBERS
 from estimators.contract import Refusal
 from estimators.inputs import limits_of
 from warehouse.limits import control_character, kind_in_words, plain_number
@@ -69,7 +70,7 @@ def _spelt(text: str | None, spellings: Mapping[str, str]) -> str | None:
 
 def missing(column: Column, size: int) -> Array:
     """Return a column without a value."""
-    return np.full(size, np.nan if column.dtype in (np.int64, np.float64) else None)
+    return np.full(size, np.nan if column.kind in NUMBERS else None)
 
 
 def checked_texts(column: Column, texts: Sequence[str | None]) -> tuple[Array, list[Refusal]]:
