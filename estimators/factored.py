@@ -85,8 +85,17 @@ class Gathered(NamedTuple):
 
 
 def take(part: Any, index: Array | None) -> Any:
-    """Return ``part[..., index]``; `part` itself where it is a number or there is no index."""
-    if index is None or np.ndim(part) == 0:
+    """Return ``part[..., index]``; `part` itself where it is a number or there is no index.
+
+    Of a dictionary or a named tuple it takes each member.
+    """
+    if index is None:
+        return part
+    if isinstance(part, dict):
+        return {name: take(member, index) for name, member in part.items()}
+    if isinstance(part, tuple):
+        return type(part)(*(take(member, index) for member in part))
+    if np.ndim(part) == 0:
         return part
     return part.take(index, axis=-1, mode="clip")
 
