@@ -30,7 +30,6 @@ from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
 from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.pipelines import microbatches_of, over_kinds
-from estimators.training_step.recompute import any_again
 from estimators.training_step.replicas import layer_shares, sharded_parameters
 
 if TYPE_CHECKING:
@@ -163,7 +162,7 @@ def dropped_bytes(size: Size, problem: Problem, layout: Layout) -> list[Real]:
     scores, and the product behind it needs its result.
     """
     again = problem.program.again
-    if not any_again(problem.program):
+    if not problem.program.repeats_modules:
         return []
     sparse, read = problem.shape.sparse_share, formats.input_bytes(problem)
     routed = size.experts * size.expert_tokens

@@ -14,7 +14,6 @@ import numpy as np
 
 from estimators.factored import Gathered, stacked, take
 from estimators.training_step import network
-from estimators.training_step.kinds import average, kinds_of, of_last
 from estimators.training_step.layer import layer_of
 from estimators.training_step.memory import (
     Microbatch,
@@ -29,6 +28,7 @@ from estimators.training_step.memory import (
 from estimators.training_step.pace import paced_by
 from estimators.training_step.pipelines import microbatches_of, over_kinds
 from estimators.training_step.replicas import Window, exchange_seconds
+from estimators.training_step.sizes import average, kinds_of, of_last
 from estimators.training_step.spent import Costs, Spent, spent_on
 from estimators.training_step.vocabulary import (
     FurtherLayer,

@@ -22,7 +22,6 @@ from estimators.decoder import mtp_parameters, parameters
 from estimators.factored import distinct_rows, runs, take
 from estimators.training_step import inputs as given
 from estimators.training_step.exchange_rules import hides_exchange
-from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import LAYER_KEYS, Work, work_of
 from estimators.training_step.memory import gathered_bytes, state_bytes
 from estimators.training_step.pipelines import Held, Pipelines, held_at, pipelines_of, ranks_at
@@ -37,7 +36,7 @@ from estimators.training_step.replicas import (
     optimizer_seconds,
     stage_shares,
 )
-from estimators.training_step.sizes import Size, size_of
+from estimators.training_step.sizes import Size, kinds_of, size_of
 from estimators.training_step.spent import Added, added_of
 from estimators.training_step.vocabulary import VocabularyWork, vocabulary_work
 
