@@ -178,7 +178,7 @@ class IdleChoices:
     degree: str
     implied: tuple[str, ...] = ()
 
-    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def given(self, values: Values) -> dict[str, Scalar]:
         """Return the choices of a cell whose values are not neutral."""
         return {
             name: values[name]

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from estimators.contract import Array, Columns
+from estimators.values import Array, Columns, Real
+
+Part = TypeVar("Part", bound="Real | Array")
+"""Numbers of a table, or one for all of its rows."""
 
 _LARGEST_CODE = 2**62
 """Codes of combinations stay below this, so that none overflows 64 bits."""
@@ -66,29 +70,30 @@ class Factored(Mapping[str, Array]):
 class Gathered(NamedTuple):
     """A column as a table, and the place of each row in it; None: the table's rows are the rows."""
 
-    table: Any
+    table: Real
     place: Array | None
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> Array:
         """One element a row."""
-        return take(self.table, self.place)
+        return np.asarray(take(self.table, self.place))
 
     def write(self, column: Array) -> None:
         """Write the rows to `column`."""
-        if self.place is None or np.ndim(self.table) == 0:
-            column[:] = self.table
-        elif self.table.dtype == column.dtype:
-            self.table.take(self.place, out=column, mode="clip")
+        table = np.asarray(self.table)
+        if self.place is None or table.ndim == 0:
+            column[:] = table
+        elif table.dtype == column.dtype:
+            table.take(self.place, out=column, mode="clip")
         else:
-            column[:] = self.table.take(self.place, mode="clip")
+            column[:] = table.take(self.place, mode="clip")
 
 
-def take(part: Any, index: Array | None) -> Any:
+def take(part: Part, index: Array | None) -> Part:
     """Return ``part[..., index]``; `part` itself where it is a number or there is no index."""
     if index is None or np.ndim(part) == 0:
         return part
-    return part.take(index, axis=-1, mode="clip")
+    return cast("Part", np.take(part, index, axis=-1, mode="clip"))
 
 
 def runs(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, Array], Array]:
@@ -117,7 +122,7 @@ def distinct_rows(
     return {name: columns[name][first] for name in names}, place
 
 
-def distinct(values: Any) -> Array:
+def distinct(values: ArrayLike) -> Array:
     """Return the distinct values in order.
 
     `numpy.unique` would import masked arrays, which takes longer than most commands compute.
@@ -131,7 +136,7 @@ def distinct(values: Any) -> Array:
     return result
 
 
-def stacked(tables: Sequence[Any], size: int) -> Array:
+def stacked(tables: Sequence[Real], size: int) -> Array:
     """Return tables of `size` rows, or numbers that are the same in all of them, in one."""
     return np.concatenate(
         [each if np.shape(each) == (size,) else np.broadcast_to(each, size) for each in tables]

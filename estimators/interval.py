@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -340,7 +340,7 @@ def interval_term(catalog: Catalog, name: str) -> tuple[float, float, float]:
     return _value_and_ends(catalog.tables.get("interval_term", {}).get(name, {}))
 
 
-def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
+def fit_probability(memory: Array, capacity: Real, catalog: Catalog) -> Array:
     """Return the probability that a run fits in the memory of a device.
 
     ln(measured / estimated memory) is normal, with the mean and deviation of the published rows:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -185,7 +184,7 @@ class BaseSearch(Search):
         """Return the layout values that a study fixes."""
         return cell.fixed
 
-    def _known(self, cell: Cell) -> dict[str, Any]:
+    def _known(self, cell: Cell) -> Values:
         return {**dict.fromkeys(self.estimator.optional_columns), **cell.values}
 
     def why(self, cell: Cell, name: str, value: Scalar) -> Refusal:
