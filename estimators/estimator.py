@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from estimators.id_set import IdSet
 from estimators.inputs import Inputs
 from estimators.rules import Rule
 from estimators.timings import TimedKernels
+
+if TYPE_CHECKING:
+    from estimators.values import Real
 
 PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""
@@ -89,6 +92,9 @@ class Step:
         Returns the least FLOPs of a step in any program, from resolved columns; NaN if unknown.
     peak_flops_per_second
         Returns the peak rate of one GPU in the precision of each row; NaN where unknown.
+    cell_figures
+        Name of a figure that all rows of a cell share -> its function of the problem and the
+        choices of cells. It is stored with the cell. Cells of older versions may lack columns.
     """
 
     parts: tuple[str, ...] = ()
@@ -98,6 +104,7 @@ class Step:
     operations: Operations | None = None
     least_flops: Callable[[Columns], Array] = _unknown
     peak_flops_per_second: Callable[[Columns], Array] = _matrix_rate
+    cell_figures: Mapping[str, Callable[[Columns], Real]] = field(default_factory=dict)
 
     def least_seconds(self, columns: Columns) -> Array:
         """Return the seconds of `least_flops` at the peak of all GPUs: no step is faster."""

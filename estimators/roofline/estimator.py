@@ -117,7 +117,8 @@ class Roofline(SearchedEstimator):
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, all of them active."""
-        return layer_parameters(shape_of(values))
+        whole, active = layer_parameters(shape_of(values))
+        return float(whole), float(active)
 
     def make_search(self) -> Search:
         """Return the factored search over configurations."""

@@ -9,26 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.kernels.attention import IN_8_BITS
-from estimators.structure import equals
-
 if TYPE_CHECKING:
     from estimators.training_step.problem import Problem
     from estimators.training_step.sizes import Size
     from estimators.values import Flag, Real
-
-
-class Casts(NamedTuple):
-    """Bytes of memory traffic of a layer's casts for one microbatch, and their kernels.
-
-    `experts` is the part of `forward` inside routed experts.
-    """
-
-    forward: Real
-    backward: Real
-    forward_kernels: Real
-    backward_kernels: Real
-    experts: Real
 
 
 def low_share(problem: Problem) -> Real:
@@ -52,47 +36,73 @@ def are_fused(problem: Problem) -> Flag:
     return problem.host.captures_whole_steps & (problem.formats.low_format > 0)
 
 
-def casts(size: Size, problem: Problem) -> Casts:
-    """Return the memory traffic of the casts of a layer, in addition to its traffic in 16 bits.
+class CastKernels(NamedTuple):
+    """Kernels of a layer that cast, forward and backward."""
+
+    forward: Real
+    backward: Real
+
+
+def cast_share(problem: Problem) -> Real:
+    """Return the share of the layers whose operands are cast."""
+    return np.where(problem.formats.low_format > 0, low_share(problem), 0.0)
+
+
+def cast_kernels(size: Size, problem: Problem) -> CastKernels:
+    """Return the number of kernels that cast operands of a layer's matmuls.
+
+    A kernel more finds the largest values. Norms write what scales of the past need.
+    """
+    sparse, recipe = problem.shape.sparse_share, problem.recipe
+    shared = sparse * np.where(size.shared_ffn > 0, 1.0, 0.0)
+    norms = 2.0 - sparse - np.where(size.key_latent > 0, 1.0, 0.0)
+    has_any = cast_share(problem) > 0
+    kernels = np.where(recipe.amax_bytes > 0, 2.0, 1.0) * np.where(has_any, 1.0, 0.0)
+    of_norms = np.where(has_any & ~recipe.has_past_scales, norms, 0.0)
+    return CastKernels(
+        kernels * (2.0 + sparse + shared) + of_norms,
+        kernels * np.where(recipe.has_past_scales, 4.0, 5.0),
+    )
+
+
+def cast_bytes(size: Size, problem: Problem) -> dict[str, Real]:
+    """Return the bytes to cast an element, in addition to its traffic in 16 bits.
 
     A kernel reads 16 bits, and reads them before once more if it needs the largest value. It writes
     a copy by rows and, where that differs, one by columns. Transformer Engine's norm before a
-    product casts its result if scales are those of the past, and finds the largest value if they
-    are those of the present. Megatron-Core's kernels for activations write 16 bits. Weights are
-    cast once a step (`weight_cast_bytes`).
+    matmul casts its result if scales are those of the past, and finds the largest value if they
+    are those of the present. Weights are cast once a step (`weight_cast_bytes`).
 
     Under sequence parallelism inputs and gradients are cast before they are gathered. The
     transposed copy is made of the gathered tensor: read and written once.
 
-    The result of attention is kept in 16 bits, and cast again in the backward pass unless scales
-    are those of the past.
-
-    Parameters
-    ----------
-    problem
-        Of a kind of layers: `sparse_share` is 0 or 1.
-
-    Notes
-    -----
-    Sources: NVIDIA/TransformerEngine @d0067d0d transformer_engine/pytorch/csrc/extensions
-    (normalization.cpp, activation.cpp), csrc/quantizer.cpp,
-    common/normalization/rmsnorm/rmsnorm_api.cpp (`Compute FP8 transpose if required`),
-    docs/features/low_precision_training/performance_considerations; NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/transformer/mlp.py (`bias_swiglu_impl`), attention.py (`set_save_original_input`).
+    - ``cast_whole``: to copies by rows and by columns, where they differ.
+    - ``cast_halves``: of the gradients of both halves of a gated layer.
+    - ``cast_shard``, ``cast_later``: before an element is gathered, and its transposed copy behind.
+    - ``cast_norm``: of the result of a norm.
+    - ``cast_core_forward``, ``cast_core_backward``: of the result of attention. It is kept in 16
+      bits, and cast again backward unless scales are those of the past.
     """
-    cast, part = _cast_of(size, problem), _elements(size, problem)
-    share = np.where(problem.formats.low_format > 0, low_share(problem), 0.0)
-    kernels = np.where(problem.recipe.amax_bytes > 0, 2.0, 1.0) * np.where(share > 0, 1.0, 0.0)
-    forward_kernels = kernels * (2.0 + problem.shape.sparse_share + part.shared)
-    # attention in 8 bits casts queries, keys and values, and the gradient of its result
-    core = np.where(equals(problem.kernels.attention_program, IN_8_BITS), cast.whole, 0.0)
-    return Casts(
-        share * (_forward_bytes(size, cast, part) + core * part.heads),
-        share * (_backward_bytes(size, cast, part) + core * part.core),
-        forward_kernels + np.where(cast.is_delayed | (share == 0), 0.0, part.norms),
-        kernels * np.where(cast.is_delayed, 4.0, 5.0),
-        share * cast.whole * (part.behind + part.routed * size.hidden),
-    )
+    recipe = problem.recipe
+    copy, amax, is_delayed = recipe.copy_bytes, recipe.amax_bytes, recipe.has_past_scales
+    turns = ~recipe.makes_both_copies & problem.system.transposes_operands
+    gathers = size.rows < size.tokens
+    rows = amax + 2.0 + copy
+    whole = rows + np.where(recipe.makes_both_copies | turns, copy, 0.0)
+    # if rows are gathered afterwards, the transposed copy is made later
+    shard = np.where(turns & gathers, rows, whole)
+    norm = shard - np.where(recipe.norm_finds_amax, amax, 0.0)
+    # 8 bits in place of 16; a separate kernel makes the transposed copy
+    written = copy - 2.0 + np.where(turns & ~gathers, 2.0 * copy, 0.0)
+    return {
+        "cast_whole": whole,
+        "cast_halves": size.gates * whole,
+        "cast_shard": shard,
+        "cast_later": np.where(turns & gathers, 2.0 * copy, 0.0),
+        "cast_norm": np.where(is_delayed, written, norm),
+        "cast_core_forward": np.where(is_delayed, whole, rows),
+        "cast_core_backward": np.where(is_delayed, 0.0, rows),
+    }
 
 
 def output_cast_bytes(tokens: Real, hidden: Real, logits: Real, problem: Problem) -> Real:
@@ -108,129 +118,6 @@ def output_cast_bytes(tokens: Real, hidden: Real, logits: Real, problem: Problem
     copies = problem.recipe.copy_bytes * np.where(both, 2.0, 1.0)
     element = problem.recipe.amax_bytes + 2.0 + copies
     return np.where(is_low, element * (tokens * hidden + logits), 0.0)
-
-
-class _Cast(NamedTuple):
-    """Memory traffic of casting one element, in bytes.
-
-    Attributes
-    ----------
-    is_delayed
-        Whether scales are those of the past.
-    rows, whole
-        Cast to a copy by rows alone, and to both copies where they differ.
-    shard, later
-        Cast before the element is gathered under sequence parallelism, and its transposed copy
-        afterwards.
-    norm
-        Cast of a norm's result, in addition to the norm's traffic in 16 bits.
-    """
-
-    is_delayed: Flag
-    rows: Real
-    whole: Real
-    shard: Real
-    later: Real
-    norm: Real
-
-
-def _cast_of(size: Size, problem: Problem) -> _Cast:
-    """Return the traffic of casting one element by the recipe of `values`."""
-    is_delayed = problem.recipe.has_past_scales
-    copy, amax = (
-        problem.recipe.copy_bytes,
-        problem.recipe.amax_bytes,
-    )
-    both = problem.recipe.makes_both_copies
-    turns = ~both & problem.system.transposes_operands
-    gathers = size.rows < size.tokens
-    rows = amax + 2.0 + copy
-    whole = rows + np.where(both | turns, copy, 0.0)
-    # if rows are gathered afterwards, the transposed copy is made later
-    shard = np.where(turns & gathers, rows, whole)
-    later = np.where(turns & gathers, 2.0 * copy, 0.0)
-    norm = shard - np.where(problem.recipe.norm_finds_amax, amax, 0.0)
-    # 8 bits in place of 16; a separate kernel makes the transposed copy
-    written = copy - 2.0 + np.where(turns & ~gathers, 2.0 * copy, 0.0)
-    return _Cast(is_delayed, rows, whole, shard, later, np.where(is_delayed, written, norm))
-
-
-class _Elements(NamedTuple):
-    """Elements of a microbatch that are cast, and the number of norms and products that cast them.
-
-    Attributes
-    ----------
-    between, gathered
-        Elements of the residual stream on a rank, and on its tensor-parallel group.
-    routed
-        Tokens of the routed experts of a rank.
-    inside, behind
-        Elements between the two products of feed-forward layers; those of routed experts alone.
-    core, heads, latents
-        Elements of the result of attention; of queries, keys and values; of latents.
-    is_latent, shared
-        1 where attention has latents, and where a mixture has shared experts.
-    norms, halves
-        Norms before a product in few bits, and products whose input they are.
-    """
-
-    between: Real
-    gathered: Real
-    routed: Real
-    inside: Real
-    behind: Real
-    core: Real
-    heads: Real
-    latents: Real
-    is_latent: Real
-    shared: Real
-    norms: Real
-    halves: Real
-
-
-def _elements(size: Size, problem: Problem) -> _Elements:
-    """Return the elements of an average layer."""
-    sparse = problem.shape.sparse_share
-    routed = sparse * size.experts * size.expert_tokens
-    shared = sparse * np.where(size.shared_ffn > 0, 1.0, 0.0)
-    inside = (1 - sparse) * size.tokens * size.ffn + sparse * size.tokens * size.shared_ffn
-    behind = np.where(are_fused(problem), 0.0, routed * size.expert_ffn)
-    is_latent = np.where(size.key_latent > 0, 1.0, 0.0)
-    return _Elements(
-        between=size.rows * size.hidden,
-        gathered=size.tokens * size.hidden,
-        routed=routed,
-        inside=inside + behind,
-        behind=behind,
-        core=size.tokens * size.result,
-        heads=size.tokens * (size.query + size.key + size.value),
-        latents=size.rows * (size.query_latent + size.key_latent),
-        is_latent=is_latent,
-        shared=shared,
-        norms=2.0 - sparse - is_latent,
-        halves=1.0 + (1 - sparse) + shared,
-    )
-
-
-def _forward_bytes(size: Size, cast: _Cast, part: _Elements) -> Real:
-    """Return the bytes to cast inputs; the two products that make latents cast one copy each."""
-    norms = cast.norm * part.norms * part.between
-    forward = norms + cast.shard * (part.shared + 2.0 * part.is_latent) * part.between
-    core = np.where(cast.is_delayed, cast.whole, cast.rows) * part.core
-    forward = forward + cast.norm * part.latents + core
-    return forward + cast.whole * (part.inside + part.routed * size.hidden)
-
-
-def _backward_bytes(size: Size, cast: _Cast, part: _Elements) -> Real:
-    """Return the bytes to cast gradients, and inputs that are gathered once more."""
-    backward = (
-        cast.shard * part.halves * part.between + cast.later * 2 * part.halves * part.gathered
-    )
-    backward = backward + np.where(cast.is_delayed, 0.0, cast.rows) * part.core
-    latents = part.latents + size.rows * part.is_latent * size.rotary
-    backward = backward + cast.whole * latents
-    heads = part.heads + size.gates * part.inside + part.routed * size.hidden
-    return backward + cast.whole * heads
 
 
 def input_bytes(problem: Problem) -> Real:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.structure import equals
-from estimators.training_step.streams import are_separate, turns_slowly
+from estimators.training_step.streams import launches_of
 
 if TYPE_CHECKING:
     from estimators.decoder import Shape
@@ -70,21 +70,6 @@ OPERATION = 1 / 6
 
 The others go through modules and autograd functions in Python. It is 7.5e-6 s, +-2.5e-6, of 45e-6
 (table `step_constant`, `host_seconds_per_launch` of fsdp and of megatron_core)."""
-
-BIAS_LAUNCHES = (2.0, 4.0)
-"""Operations of the bias for each expert, forward and backward."""
-
-CLAMP_LAUNCHES = (4.0, 9.0)
-"""Launches of the clamps: forward two clamps, a join, and a copy of the gate's offset to the GPU;
-backward three for the gate and five for the other half, a zero each included, and a join."""
-
-QK_NORM_LAUNCHES = (2.0, 4.0)
-"""Kernels of the norms of queries and of keys: two forward; backward a gradient of the input and
-one of the weights for each."""
-
-YARN_LAUNCHES = (22.0, 12.0)
-"""Launches of YaRN beyond one fused kernel for queries and one for keys. Each of the two takes 12
-forward, 6 of them for sine and cosine, their products and casts, and 7 backward."""
 
 CORE_LAUNCHES = 1.0
 """Kernels of the core of fused attention forward, which selective recomputation repeats."""
@@ -180,7 +165,8 @@ def _launches(in_pass: int, size: Size, problem: Problem, layout: Layout) -> tup
     matmuls = 4.0 - 2.0 * sparse + np.where(size.key_latent > 0, 3.0, 0.0)
     is_low = problem.formats.low_format > 0
     dense = dense + np.where(is_low, CASTS[in_pass] / 4 * matmuls, 0.0)
-    outside, inside = _rare_launches(in_pass, size, problem)
+    rare = launches_of("backward" if in_pass else "forward", size, problem)
+    outside, inside = rare
     dense = dense + outside
     # experts that work on a number of tokens that varies cannot be captured
     of_expert = EXPERT_LAUNCH * (EXPERT_MATMULS[in_pass] + recipe.expert_casts)
@@ -191,25 +177,6 @@ def _launches(in_pass: int, size: Size, problem: Problem, layout: Layout) -> tup
     before = np.where(_captures_layer(host, problem.shape), 1.0, dense + routing)
     left = np.where(host.captures_whole_steps, 0.0, 1.0)
     return left * (before + tokens), left * tokens
-
-
-def _rare_launches(in_pass: int, size: Size, problem: Problem) -> tuple[Real, Real]:
-    """Return the launches of the parts that few models have outside the experts, and in them.
-
-    `in_pass` is 0 forward, 1 backward.
-    """
-    shape = problem.shape
-    outside: Real = np.where(shape.uses_qk_norm, QK_NORM_LAUNCHES[in_pass], 0.0)
-    turns = turns_slowly(problem)
-    if np.any(turns):
-        slow = turns & np.equal(size.key_latent, 0)
-        outside = outside + np.where(slow, OPERATION * YARN_LAUNCHES[in_pass], 0.0)
-    separate = are_separate(problem)
-    if not np.any(shape.sparse_share) or not np.any(separate):
-        return outside, 0.0
-    biases = np.where(separate & shape.uses_linear_bias, BIAS_LAUNCHES[in_pass], 0.0)
-    clamps = np.where(separate & shape.uses_gate_clamp, CLAMP_LAUNCHES[in_pass], 0.0)
-    return outside, OPERATION * shape.sparse_share * (size.experts * biases + clamps)
 
 
 def _captures_layer(host: Host, shape: Shape) -> Flag:

@@ -104,14 +104,14 @@ class Work(NamedTuple):
 
 def work_of(problem: Problem, layout: Layout) -> Work:
     """Return the work of an average layer at full clock."""
-    size = size_of(problem, layout)
+    size, any_again = size_of(problem, layout), recompute.any_again(problem.program)
     return Work(
         size,
         matmul_seconds(size, problem, layout),
         attention_core(size, problem, layout),
         streams.layer_seconds(size, problem, layout),
         transfers_of(size, problem, layout),
-        recompute.stream_parts(size, problem, layout),
+        streams.module_seconds(size, problem, layout) if any_again else {},
         power.flops_of(size, problem, layout),
     )
 

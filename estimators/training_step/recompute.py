@@ -7,14 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from estimators.structure import equals, flag
-from estimators.training_step.dispatch import moved_bytes
-from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.modules import IN_MIXTURE
-from estimators.training_step.streams import RMS_FORWARD, clamp_work, gate_bytes, latent_bytes
 
 if TYPE_CHECKING:
-    from estimators.training_step.problem import Layout, Problem, Program
-    from estimators.training_step.sizes import Size
+    from estimators.training_step.problem import Problem, Program
     from estimators.values import Real
 
 
@@ -25,32 +21,6 @@ WITHOUT_MATMULS = ("layernorm", "moe_act")
 def any_again(program: Program) -> bool:
     """Return whether any part is recomputed one by one."""
     return any(bool(np.any(flag)) for flag in program.again.values())
-
-
-def stream_parts(size: Size, problem: Problem, layout: Layout) -> dict[str, Real]:
-    """Return the seconds of each part's streaming kernels, forward; empty if none is recomputed."""
-    if not any_again(problem.program):
-        return {}
-    sparse, gated = problem.shape.sparse_share, problem.shape.uses_glu
-    gate = gate_bytes(problem).forward
-    routed = size.experts * size.expert_tokens * size.expert_ffn
-    shared = size.tokens * size.shared_ffn
-    fuses = problem.program.fuses_elementwise
-    norm = np.where(fuses | ~gated, 4.0, sum(RMS_FORWARD))
-    latents = 4.0 * size.rows * (size.query_latent + size.key_latent)
-    tokens = moved_bytes(size, problem, layout) if np.any(sparse) else 0.0
-    clamps = clamp_work(routed, problem)
-    traffic = {
-        "layernorm": 2 * norm * size.rows * size.hidden,
-        "moe_act": sparse * (gate * routed + clamps.moved),
-        "mlp": (1 - sparse) * gate * size.tokens * size.ffn,
-        "shared_experts": sparse * gate * shared,
-        "mla_up_proj": np.maximum(latent_bytes(size, fuses).forward - latents, 0.0),
-        "moe": sparse * (gate * (routed + shared) + tokens),
-    }
-    seconds = {name: stream_seconds(volume, problem.system) for name, volume in traffic.items()}
-    seconds["moe_act"] = seconds["moe_act"] + sparse * clamps.lost_seconds
-    return seconds
 
 
 def added(

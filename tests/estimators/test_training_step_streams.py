@@ -1,0 +1,68 @@
+"""Table `streams.csv`: its rows name elements, conditions, constants and sources that there are."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from estimators.training_step import streams
+from estimators.training_step.modules import MODULES
+from estimators.training_step.own_tables import rows_of
+from estimators.training_step.problem import Layout
+from estimators.training_step.sizes import size_of
+from tests.estimators.training_step_cases import MOE, problem_with, resolve
+from warehouse.database.catalog import packaged_catalog
+
+ROWS = rows_of("streams")
+
+
+def traffic_of(**given: object) -> streams.Traffic:
+    """Return the traffic of a mixture of experts on eight H100."""
+    row = {**MOE, "accelerator": "H100 SXM 80GB", "framework": "megatron_core", **given}
+    columns, refusals = resolve([{**row, "num_gpus": 8, "expert_parallel": 8}], packaged_catalog())
+    assert not refusals
+    cell = {name: column[0] for name, column in columns.items()}
+    problem, layout = problem_with(**cell), Layout.of(cell)
+    return streams.Traffic(size_of(problem, layout), problem, layout)
+
+
+def test_each_kernel_has_a_source() -> None:
+    for row in ROWS:
+        assert re.search(r"@[0-9a-f]{7}|^pytorch/pytorch |table step_constant", row["source"]), row
+
+
+def test_rows_name_what_there_is() -> None:
+    traffic = traffic_of()
+    for row, kernel in zip(ROWS, streams.KERNELS, strict=True):
+        assert kernel.elements in traffic.elements, row
+        assert set(kernel.conditions) <= {*traffic.conditions}, row
+        assert set(kernel.modules) <= {*MODULES}, row
+        # a constant that is misspelt raises
+        traffic.conditions = dict.fromkeys(traffic.conditions, 1.0)
+        for in_pass in ("forward", "backward"):
+            traffic.work([kernel], in_pass)
+    assert set(streams.BY_MODULE) == {*MODULES} - {"core_attn"}
+
+
+def test_loads_have_a_width_and_launches_a_number() -> None:
+    for row, kernel in zip(ROWS, streams.KERNELS, strict=True):
+        for of_pass in (kernel.forward, kernel.backward):
+            assert bool(of_pass.loads) == bool(of_pass.load_bytes), row
+            assert bool(of_pass.launches) == bool(kernel.launches_of), row
+        moved = (kernel.forward.moved, kernel.forward.loads)
+        assert any(moved) or kernel.backward.moved or kernel.backward.loads, row
+
+
+def test_a_kernel_runs_where_all_of_its_conditions_hold() -> None:
+    traffic = traffic_of()
+    [norm] = (kernel for kernel in streams.KERNELS if kernel.conditions == ("eager", "plain"))
+    traffic.conditions |= {"eager": 1.0, "plain": 0.0}
+    assert traffic.work([norm], "forward") == (0.0, 0.0)
+    traffic.conditions["plain"] = 0.5
+    assert traffic.work([norm], "forward").moved == 0.5 * 4 * traffic.elements["residual"]
+
+
+@pytest.mark.parametrize(("text", "number"), [("", 0.0), ("22/3", 22 / 3), ("a_bytes", "a_bytes")])
+def test_a_figure_is_a_number_a_fraction_or_a_name(text: str, number: float | str) -> None:
+    assert streams.figure(text) == number
