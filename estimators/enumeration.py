@@ -22,7 +22,7 @@ Expansion = tuple[Array, Array]
 Expand = Callable[[int, Values], Expansion]
 """Takes the number of rows and everything known: scalars, and columns of earlier axes."""
 
-WholeNumber = Callable[[Values], int | Array]
+WholeNumber = Callable[[Values], "int | Array"]
 """Returns a whole number, or one a row, from everything known."""
 
 
