@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from estimators.values import Array, Columns, Real
+from estimators.values import Array, Columns, Flag, Real
 
-Part = TypeVar("Part", bound="Real | Array")
-"""Numbers of a table, or one for all of its rows."""
+Part = TypeVar("Part")
+"""Numbers of a table, one for all of its rows, or a dictionary or named tuple of such parts."""
 
 _LARGEST_CODE = 2**62
 """Codes of combinations stay below this, so that none overflows 64 bits."""
@@ -70,7 +70,7 @@ class Factored(Mapping[str, Array]):
 class Gathered(NamedTuple):
     """A column as a table, and the place of each row in it; None: the table's rows are the rows."""
 
-    table: Real
+    table: Real | Flag
     place: Array | None
 
     @property
@@ -90,10 +90,20 @@ class Gathered(NamedTuple):
 
 
 def take(part: Part, index: Array | None) -> Part:
-    """Return ``part[..., index]``; `part` itself where it is a number or there is no index."""
-    if index is None or np.ndim(part) == 0:
+    """Return ``part[..., index]``; `part` itself where it is a number or there is no index.
+
+    Of a dictionary or a named tuple it takes each member.
+    """
+    taken: Any = part
+    if index is None:
         return part
-    return cast("Part", np.take(part, index, axis=-1, mode="clip"))
+    if isinstance(taken, dict):
+        taken = {name: take(member, index) for name, member in taken.items()}
+    elif isinstance(taken, tuple):
+        taken = type(taken)(*(take(member, index) for member in taken))
+    elif np.ndim(taken):
+        taken = taken.take(index, axis=-1, mode="clip")
+    return cast("Part", taken)
 
 
 def runs(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, Array], Array]:
