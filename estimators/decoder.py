@@ -209,22 +209,30 @@ def unwindowed_share(shape: Shape) -> Real:
 
 
 def shape_of(columns: Mapping[str, Any]) -> Shape:
-    """Return the shape of a model, absent columns filled as in a dense one.
+    """Return the shape of a model, or of one a row; what is absent is filled as in a dense one.
 
     Its heads have one width, as many keys as queries, and no window.
     """
-    given = {name: value for name, value in columns.items() if value is not None}
-    filled: dict[str, Any] = {**_DENSE, **given}
-    filled.setdefault("num_kv_heads", filled["num_heads"])
-    filled.setdefault("head_size", filled["hidden_size"] // max(filled["num_heads"], 1))
-    filled.setdefault("qk_head_size", filled["head_size"])
-    filled.setdefault("v_head_size", filled["head_size"])
-    filled.setdefault("expert_ffn_hidden_size", filled["ffn_hidden_size"])
+    filled = dict(columns)
+
+    def fill(name: str, usual: Any) -> None:
+        value = np.asarray(filled.get(name), dtype=object)
+        # None and NaN are absent
+        is_absent: Any = np.equal(value, np.array(None)) | np.not_equal(value, value)
+        filled[name] = np.where(is_absent, usual, value)[()]
+
+    for name, usual in _DENSE.items():
+        fill(name, usual)
+    fill("num_kv_heads", filled["num_heads"])
+    fill("head_size", filled["hidden_size"] // np.maximum(filled["num_heads"], 1))
+    fill("qk_head_size", filled["head_size"])
+    fill("v_head_size", filled["head_size"])
+    fill("expert_ffn_hidden_size", filled["ffn_hidden_size"])
     shared = filled["num_shared_experts"] * filled["expert_ffn_hidden_size"]
-    filled.setdefault("shared_ffn_hidden_size", shared)
-    filled.setdefault("uses_linear_bias", not filled["uses_glu"])
+    fill("shared_ffn_hidden_size", shared)
+    fill("uses_linear_bias", np.logical_not(filled["uses_glu"]))
     layers = filled["num_layers"]
-    filled.setdefault("num_dense_layers", layers - layers // filled["moe_period"])
+    fill("num_dense_layers", layers - layers // filled["moe_period"])
     return Shape.of(filled)
 
 
@@ -250,20 +258,29 @@ _DENSE = {
 }
 
 
-def layer_parameters(shape: Shape) -> tuple[float, float]:
+def layer_parameters(shape: Shape) -> tuple[Real, Real]:
     """Return the parameters of all layers, and those that one token passes through.
 
     Layers that predict further tokens are left out, as publications do.
     """
-    dense = shape.num_dense_layers if shape.num_experts > 1 else shape.num_layers
+    dense = np.where(shape.num_experts > 1, shape.num_dense_layers, shape.num_layers)
     active_share = shape.experts_per_token / shape.num_experts
-    whole = active = 0.0
+    whole: Real = np.float64(0.0)
+    active: Real = np.float64(0.0)
     # counted by kind of layer: the numbers of an average layer need not be whole
     for sparse, number in ((0.0, dense), (1.0, shape.num_layers - dense)):
-        count = parameters(replace(shape, sparse_share=sparse))
-        whole += float(number) * float(count.layer + count.experts)
-        active += float(number) * float(count.layer + active_share * count.experts)
+        count = parameters(replace(shape, sparse_share=np.float64(sparse)))
+        whole = whole + number * (count.layer + count.experts)
+        active = active + number * (count.layer + active_share * count.experts)
     return whole, active
+
+
+def model_parameters(shape: Shape) -> Real:
+    """Return the parameters of a model: its layers, the last norm and the vocabulary."""
+    norm = np.where(shape.uses_glu, 1.0, 2.0)
+    matrices = np.where(shape.ties_embedding, 1.0, 2.0)
+    whole, _ = layer_parameters(shape)
+    return whole + (norm + matrices * shape.vocab_size) * shape.hidden_size
 
 
 def mtp_parameters(shape: Shape) -> Parameters:

@@ -26,6 +26,7 @@ from estimators.decoder import (
     layer_parameters,
     least_flops,
     model_flops,
+    model_parameters,
     shape_of,
 )
 from estimators.enumeration import Axis
@@ -36,6 +37,7 @@ from estimators.interval import fit_probability
 from estimators.kernels.products import FORMULA
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
+from estimators.structure import flag
 from estimators.training_step import inputs as given
 from estimators.training_step import power, shapes, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
@@ -154,6 +156,18 @@ class TrainingStep(SearchedEstimator):
         rates=system_inputs.RATES,
         least_flops=_least_flops,
         peak_flops_per_second=lambda columns: np.asarray(_peak(Problem.of(columns))),
+        cell_figures={
+            "parameters": lambda columns: model_parameters(shape_of(columns)),
+            "model_flops": lambda columns: model_flops(
+                shape_of(columns), columns["global_batch_size"]
+            ),
+            "hardware_flops": lambda columns: hardware_flops(
+                shape_of(columns),
+                columns["global_batch_size"],
+                columns["activation_recompute"],
+                flag(columns["recomputes_operations"]),
+            ),
+        },
     )
     source = Source(takes_published_steps=True)
 
@@ -195,7 +209,8 @@ class TrainingStep(SearchedEstimator):
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones."""
-        return layer_parameters(shape_of(values))
+        whole, active = layer_parameters(shape_of(values))
+        return float(whole), float(active)
 
     def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
@@ -277,12 +292,13 @@ class TrainingStep(SearchedEstimator):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
             problem = shared.problem.with_recompute(values[CHANGES])
             figures = figures_of(shared, problem, layouts["zero_stage"])
-            derived: dict[str, Array] = {}
+            derived: dict[str, Real] = {}
             if missing := set(wanted) - figures.keys() - {*relation.keys}:
                 parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
-                derived = _memory(parts, problem.kept, problem.system)
-                if not missing <= derived.keys():
-                    derived |= _derived(figures, derived["memory_bytes"], problem, catalog)
+                memory = _memory(parts, problem.kept, problem.system)
+                derived |= memory
+                if not missing <= memory.keys():
+                    derived |= _derived(figures, memory["memory_bytes"], problem, catalog)
         return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
@@ -294,7 +310,7 @@ def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, A
 
 def _derived(
     figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
-) -> dict[str, Array]:
+) -> dict[str, Real]:
     """Return the other figures that views derive from the stored ones, one element a row."""
     rows = {name: figure.rows for name, figure in figures.items()}
     allocated = sum(rows[name] for name in MEMORY)

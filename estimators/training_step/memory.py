@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.factored import take
 from estimators.structure import equals
 from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
+from estimators.training_step.kinds import kinds_of, over_kinds
 from estimators.training_step.modules import IN_MIXTURE
-from estimators.training_step.pipelines import microbatches_of, over_kinds
+from estimators.training_step.pipelines import microbatches_of
 from estimators.training_step.replicas import layer_shares, sharded_parameters
 
 if TYPE_CHECKING:
@@ -91,9 +91,16 @@ class Microbatch(NamedTuple):
     logit_holes: Real
     buffers: Real
 
-    def take(self, index: Array | None) -> Microbatch:
-        """Return one element a place of `index`; None: as it is."""
-        return Microbatch(*(take(figure, index) for figure in self))
+
+def stored_bytes(size: Size, problem: Problem, layout: Layout) -> dict[str, Microbatch]:
+    """Return the bytes of a microbatch by kind of layer; `mtp` are layers of further tokens."""
+    kinds = kinds_of(problem)
+    stored = {kind.name: microbatch_of(size, kind.problem, layout) for kind in kinds}
+    if np.any(problem.shape.num_mtp_layers):
+        last = kinds[-1]
+        layer = stored[last.name]
+        stored["mtp"] = layer._replace(kept=layer.kept + further_bytes(size, last.problem))
+    return stored
 
 
 def microbatch_of(size: Size, problem: Problem, layout: Layout) -> Microbatch:
@@ -325,24 +332,37 @@ def bytes_of_ranks(
     return ranks
 
 
-def needs_most(state: Sequence[Real], others: Sequence[RankBytes]) -> tuple[Array, Array]:
-    """Return the place of the rank that needs most (of equal ones the first), and its bytes.
+def peak_of(
+    state: Sequence[Real], ranks: Sequence[RankBytes], fragmentation: Real
+) -> tuple[Array, dict[str, Real]]:
+    """Return the place of the rank that needs most, and the parts of its memory besides its state.
+
+    Of equal ranks the first counts. The allocator holds
+    ``(fragmentation - 1) x allocated + fragmentation x besides`` bytes that are not in use.
 
     Parameters
     ----------
     state
         For each rank, bytes of weights, gradients and optimizer, and of gathered parameters.
-    others
+    ranks
         For each rank, its other bytes.
     """
-    needed = [
-        whole + rank.activations + rank.logits for whole, rank in zip(state, others, strict=True)
+    allocated = [
+        whole + rank.activations + rank.logits for whole, rank in zip(state, ranks, strict=True)
     ]
-    most, place = np.asarray(needed[0]), np.zeros(np.shape(needed[0]), dtype=np.int64)
-    for number, more in enumerate(needed[1:], start=1):
+    most, place = np.asarray(allocated[0]), np.zeros(np.shape(allocated[0]), dtype=np.int64)
+    for number, more in enumerate(allocated[1:], start=1):
         place[more > most] = number
         most = np.where(more > most, more, most)
-    return place, most
+    element = place * np.size(place) + np.arange(np.size(place))
+    activations, logits, besides = (
+        np.stack(of_ranks).take(element) for of_ranks in zip(*ranks, strict=True)
+    )
+    return place, {
+        "unused_bytes": (fragmentation - 1) * most + fragmentation * besides,
+        "activations_bytes": activations,
+        "logits_bytes": logits,
+    }
 
 
 def queued_passes(layer: Spent, problem: Problem, layout: Layout) -> Real:
@@ -460,18 +480,3 @@ def library_bytes(problem: Problem, layout: Layout) -> Real:
     """Return the bytes of communicators and captured graphs."""
     graphs = np.where(problem.host.uses_cuda_graphs, problem.kept.graph_bytes, 0.0)
     return problem.kept.communicator_bytes * communicators(problem.shape, layout) + graphs
-
-
-def unused_bytes(allocated: Real, besides: Real, fragmentation: Real) -> Real:
-    """Return the bytes that the allocator holds beyond those in use.
-
-    ``(fragmentation - 1) x allocated + fragmentation x besides``.
-
-    Parameters
-    ----------
-    allocated
-        Bytes in use at their peak.
-    besides
-        Bytes of holes and of results that wait for an exchange.
-    """
-    return (fragmentation - 1) * allocated + fragmentation * besides

@@ -6,41 +6,11 @@
 -- memory_seconds has streams through memory: elementwise work, adding up gradients, the optimizer;
 -- tensor_comm_seconds has the collectives of tensors, keys and values, and experts.
 --
--- Most aliases are read one level above the select that makes them. On the same level DuckDB first
--- looks for a column of that name, then copies the expression: a fifth of the time to plan this
--- view.
-with width as (
+-- Most aliases are read one level above the select that makes them: on the same level DuckDB copies
+-- the expression, which takes a fifth of the time to plan this view.
+with allocated as (
     select
         *,
-        global_batch_size // (data_parallel * microbatch_size) as num_microbatches,
-        cast(global_batch_size as double) * seq_len as step_tokens,
-        case
-            when num_experts > 1 then (num_layers - num_dense_layers) / num_layers else 0
-        end as sparse_share,
-        coalesce(num_mtp_layers, 0) as further_layers,
-        case when num_experts > 1 then 1 else 0 end as further_share,
-        coalesce(shared_ffn_hidden_size, num_shared_experts * expert_ffn_hidden_size)
-            as shared_size,
-        case when uses_glu then 3.0 else 2.0 end as ffn_products,
-        case when coalesce(uses_linear_bias, not uses_glu) then 1.0 else 0.0 end as biases,
-        -- latent attention: widths of both latents and of the keys that heads share
-        coalesce(kv_lora_rank, 0) > 0 as has_latent,
-        coalesce(q_lora_rank, 0.0) + coalesce(kv_lora_rank, 0) as latent_size,
-        cast(num_heads as double)
-        * (coalesce(qk_head_size, head_size) + coalesce(qk_rotary_size, 0)) as query_size,
-        cast(num_heads as double) * coalesce(v_head_size, head_size) as result_size,
-        cast(num_kv_heads as double) * head_size as head_width,
-        -- the length of sequences with the causal attention of a windowed layer
-        case
-            when coalesce(attention_window, 0) = 0 or attention_window >= seq_len then seq_len
-            when uses_chunked_attention then attention_window
-            else attention_window * (2.0 - attention_window / seq_len)
-        end as windowed_length,
-        case
-            when coalesce(attention_window, 0) = 0 then 1
-            when window_period > 0 then num_layers // window_period / num_layers
-            else 0
-        end as unwindowed_share,
         weights_bytes
         + gradients_bytes
         + optimizer_bytes
@@ -50,61 +20,17 @@ with width as (
     from current_training_step
 ),
 
-shape as (
+reserved as (
     select
         *,
-        case when has_latent then query_size else head_width end as key_size,
-        case when has_latent then result_size else head_width end as value_size,
-        case
-            when has_latent
-                then
-                    hidden_size * (latent_size + qk_rotary_size)
-                    + case when q_lora_rank > 0 then q_lora_rank else hidden_size end * query_size
-                    + cast(kv_lora_rank as double) * num_heads * (qk_head_size + v_head_size)
-                    + hidden_size * result_size
-            else hidden_size * (query_size + head_width + head_width + result_size)
-        end as attention_weights,
-        (1 - sparse_share) * ffn_hidden_size
-        + sparse_share * (experts_per_token * expert_ffn_hidden_size + shared_size) as ffn_size,
-        (1 - further_share) * ffn_hidden_size
-        + further_share * (experts_per_token * expert_ffn_hidden_size + shared_size)
-            as further_ffn_size,
-        ffn_products * hidden_size + biases * (ffn_products - 1) as width_parameters,
-        hidden_size + case when uses_router_bias then 1.0 else 0 end as router_parameters,
-        -- rows of versions before 3 have neither
+        -- rows of versions before 3 have neither unused nor library bytes
         allocated_bytes + coalesce(unused_bytes, 0) as reserved_bytes
-    from width
+    from allocated
 ),
 
 estimate as (
     select
         *,
-        -- FLOPs of one token forward: products of the layers, and scores over the whole square
-        2.0 * num_layers * (
-            attention_weights
-            + hidden_size * (ffn_products * ffn_size + sparse_share * num_experts)
-        )
-        + 2.0 * further_layers * (
-            attention_weights
-            + hidden_size * (ffn_products * further_ffn_size + further_share * num_experts)
-            + 2.0 * hidden_size * hidden_size
-        ) as layer_flops,
-        2.0
-        * (num_layers + further_layers)
-        * (unwindowed_share * seq_len + (1 - unwindowed_share) * windowed_length)
-        * (query_size + result_size) as score_flops,
-        2.0 * (1 + further_layers) * hidden_size * coalesce(vocab_size, 0) as word_flops,
-        -- by operation: products of keys and behind attention, the second of a gated layer's two
-        2.0 * num_layers * hidden_size * (
-            key_size + result_size + case when uses_glu then 1 else 0 end * ffn_size
-        ) as operation_flops,
-        -- layers without experts: norms and biases after the weights
-        attention_weights
-        + case when has_latent then latent_size else 0 end
-        + case when uses_glu then 2.0 else 4.0 end * hidden_size
-        + case when uses_qk_norm then 2.0 * head_size else 0 end
-        + case when uses_attention_sinks then num_heads else 0 end
-        + biases * (query_size + key_size + value_size + hidden_size) as attention_parameters,
         reserved_bytes + coalesce(library_bytes, 0) + framework_bytes as memory_bytes,
         -- measured over estimated memory is log-normal: its mean and its middle nine tenths
         (
@@ -134,7 +60,7 @@ estimate as (
                     power_limit_watts
                 )
         end as gpu_watts
-    from shape
+    from reserved
 )
 
 select
@@ -161,25 +87,7 @@ select
     attention,
     seq_len,
     vocab_size,
-    round(
-        num_layers * attention_parameters
-        + num_layers * (1 - sparse_share)
-        * (width_parameters * ffn_hidden_size + biases * hidden_size)
-        + num_layers * sparse_share * (
-            num_experts
-            * (
-                router_parameters
-                + width_parameters * expert_ffn_hidden_size
-                + biases * hidden_size
-            )
-            + width_parameters * shared_size
-            + case when shared_size > 0 then biases * hidden_size else 0 end
-        )
-    )
-    + case when uses_glu then 1 else 2 end * hidden_size
-    + cast(coalesce(vocab_size, 0) as double)
-    * hidden_size
-    * case when ties_embedding then 1 else 2 end as parameters,
+    parameters,
 
     -- system
     accelerator,
@@ -224,7 +132,7 @@ select
     zero_stage,
     uses_sequence_parallel,
     microbatch_size,
-    num_microbatches,
+    global_batch_size // (data_parallel * microbatch_size) as num_microbatches,
     activation_recompute,
     schedule,
     pipeline_layout,
@@ -266,14 +174,8 @@ select
     expert_comm_seconds,
 
     -- arithmetic: model FLOPs, and those with what is done again
-    step_tokens * 3 * (layer_flops + score_flops + word_flops) as model_flops,
-    model_flops
-    + step_tokens * case
-        when activation_recompute = 'full' then layer_flops + score_flops
-        when activation_recompute = 'selective' and recomputes_operations then operation_flops
-        when activation_recompute = 'selective' then score_flops
-        else 0
-    end as hardware_flops,
+    model_flops,
+    hardware_flops,
     hardware_flops / (step_seconds * num_gpus * peak_flops_per_second) as hfu,
 
     -- power: the board, and with its share of the host

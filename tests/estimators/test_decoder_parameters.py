@@ -46,7 +46,7 @@ def model_parameters(model: Shape) -> tuple[float, float]:
     matrices = 1 if model.ties_embedding else 2
     rest = float((matrices * model.vocab_size + (1 if model.uses_glu else 2)) * model.hidden_size)
     whole, active = layer_parameters(model)
-    return whole + rest, active + rest
+    return float(whole) + rest, float(active) + rest
 
 
 @pytest.mark.parametrize(("name", "count"), COUNTS.items())

@@ -27,13 +27,15 @@ from typing import Any
 import duckdb
 import pytest
 
+from estimators.columns import COLUMNS
 from estimators.registry import all_estimators
 from tests.shared import Shared
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
+from warehouse.database.derived import store_figures
 from warehouse.database.in_force import CELL_ORDER, mark_repeated, mark_sql
 from warehouse.database.problem_facts import find_problems
-from warehouse.database.sql_text import literal
+from warehouse.database.sql_text import iterate_rows, literal
 from warehouse.database.tables import MARKS, STORED_PROBLEM
 from warehouse.database.views import (
     FOUND,
@@ -132,6 +134,8 @@ def case_sql(connection: duckdb.DuckDBPyConnection, name: str) -> tuple[str, str
     filled = "".join(filling(connection, *table) for table in tables.items())
     if "cell" in given and not {*MARKS} <= {*given["cell"]}:
         filled += f"{MARKED};\n"
+    if {"cell", "problem"} <= {*given}:
+        filled += with_figures(tables)
     filled += "".join(map(with_problems, sorted(given.keys() & FACTS)))
     filled += "".join(
         made_again(table.name)
@@ -152,6 +156,26 @@ def with_problems(table: str) -> str:
         f"update {table} set problem_id = cell.problem_id from cell"
         f" where {table}.cell_id = cell.cell_id and {table}.problem_id is null;\n"
     )
+
+
+def with_figures(tables: dict[str, Path]) -> str:
+    """Return the SQL that gives cells the figures that their rows share."""
+    cells, problems = (literal(str(tables[name])) for name in ("cell", "problem"))
+    query = f"from {cells} as cell inner join {problems} as problem using (problem_id)"
+    formulas = {estimator.name: estimator.step.cell_figures for estimator in all_estimators()}
+    absent = {
+        name: None if column.kind in ("bool", "str") else math.nan
+        for name, column in COLUMNS.items()
+    }
+    statements = ""
+    for row in iterate_rows(duckdb.connect(), query):
+        values = absent | {name: value for name, value in row.items() if value is not None}
+        for name, formula in formulas.get(row["estimator"], {}).items():
+            figure = float(formula(values))
+            if not math.isnan(figure):
+                cell_id = row["cell_id"]
+                statements += f"update cell set {name} = {figure!r} where cell_id = {cell_id};\n"
+    return statements
 
 
 MARKED = mark_sql(f"(from {CELL_ORDER})")
@@ -188,7 +212,9 @@ def complete(connection: duckdb.DuckDBPyConnection, *, ranks: bool = True) -> No
     connection.execute("".join(map(with_problems, sorted(FACTS))))
     connection.execute(MARKED)
     cells = "select cell_id, relation, sibling from current_cell"
-    mark_repeated(connection, connection.execute(cells).fetchall())
+    current = connection.execute(cells).fetchall()
+    mark_repeated(connection, current)
+    store_figures(connection, current)
     stored = [table.name for table in KEPT if ranks or table.name != LEADING_ROW]
     connection.execute("".join(map(made_again, stored)))
     store_facts(connection)

@@ -18,6 +18,7 @@ import pytest
 
 from estimators.registry import all_estimators
 from warehouse.database.connection import open_for_read, open_for_write
+from warehouse.database.derived import store_figures
 from warehouse.database.in_force import mark
 from warehouse.database.paths import CONFIG
 from warehouse.database.problem_facts import refresh_problems
@@ -125,6 +126,14 @@ def assert_shape(connection: duckdb.DuckDBPyConnection, new: set[tuple[Any, ...]
     assert {(table, name) for table, name, *_ in upgraded - new} <= LEFT
 
 
+def assert_figures(connection: duckdb.DuckDBPyConnection) -> None:
+    """Check that each cell in force has the figures that its rows share."""
+    for estimator in all_estimators():
+        for name in estimator.step.cell_figures:
+            missing = f"select cell_id from current_cell where estimator = ? and {name} is null"
+            assert connection.execute(missing, [estimator.name]).fetchall() == []
+
+
 def test_an_upgrade_keeps_facts_and_makes_every_view(
     tmp_path: Path, new_shape: set[tuple[Any, ...]]
 ) -> None:
@@ -142,6 +151,7 @@ def test_an_upgrade_keeps_facts_and_makes_every_view(
     with open_for_read(path) as connection:
         assert stored(connection, columns) == before
         assert_views_show(connection, before)
+        assert_figures(connection)
         for table, column in LEFT:
             connection.execute(f"select {column} from {table}")
         assert_shape(connection, new_shape)
@@ -177,7 +187,8 @@ def test_an_upgrade_keeps_facts_measurements_and_profiles(
             names = connection.execute(f"{kept} and table_name = ?", [table]).fetchall()
             listed = ", ".join(name for (name,) in names)
             connection.execute(f"insert into {table} by name select {listed} from old.{table}")
-        mark(connection)
+        store_figures(connection, mark(connection))
         refresh_problems(connection)
+        assert_figures(connection)
         assert_views_show(connection, before, and_compare=name in COMPARED)
     assert_profiles_load(path, before)

@@ -1,4 +1,4 @@
-"""What follows from the stored cells: marks of cells and rows, facts of problems, leading rows.
+"""What follows from the stored cells: marks, figures that rows share, facts, leading rows.
 
 Call `refresh` in each transaction that stores or deletes cells: views read what it stores, and
 `warehouse validate` names rows that are missing or wrong. The leading rows of a cell depend on its
@@ -70,6 +70,7 @@ def refresh(connection: DuckDBPyConnection, leading: LeadingRows | None = None) 
         return 0
     changed = mark(connection)
     mark_repeated(connection, changed, leading.counts if leading is not None else ())
+    store_figures(connection, changed)
     if ranks:
         with joins_as_written(connection):
             _refresh_leading(connection, changed, leading)
@@ -81,6 +82,28 @@ def rebuild(connection: DuckDBPyConnection) -> None:
     connection.execute(f"delete from {STORED_PROBLEM}")
     connection.execute("update cell set sibling_record = null where sibling_record is not null")
     refresh(connection)
+
+
+def store_figures(
+    connection: DuckDBPyConnection, changed: Collection[tuple[int, str, int]]
+) -> None:
+    """Store the figures that all rows of a cell share with each changed cell, as of `mark`."""
+    for estimator, relation in relations_named({name for _, name, _ in changed}):
+        figures = estimator.step.cell_figures
+        if not figures:
+            continue
+        ids = listed(cell for cell, name, _ in changed if name == relation.name)
+        inputs = (
+            *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
+            *(f"cell.{quoted(name)}" for name in estimator.choice_columns),
+        )
+        cells = connection.sql(
+            f"select cell_id, {', '.join(inputs)} from cell"
+            f" inner join problem on cell.problem_id = problem.problem_id where cell_id in ({ids})"
+        ).to_arrow_table()
+        columns = {n: cells[n].to_numpy() for n in cells.column_names}
+        found = {name: formula(columns) for name, formula in figures.items()}
+        _update_cells(connection, {"cell_id": columns["cell_id"], **found})
 
 
 def _refresh_leading(
@@ -198,11 +221,16 @@ def _store_counts(connection: DuckDBPyConnection, counts: Mapping[int, RowCounts
         "num_layouts": [cell.num_layouts for cell in counts.values()],
         "num_fitting_layouts": [cell.num_fitting_layouts for cell in counts.values()],
     }
-    with registered(connection, "counted_cells", _table(columns)):
+    _update_cells(connection, columns)
+
+
+def _update_cells(connection: DuckDBPyConnection, columns: Mapping[str, Any]) -> None:
+    """Set columns of the cells in column `cell_id`."""
+    changes = ", ".join(f"{n} = found.{n}" for n in map(quoted, columns) if n != "cell_id")
+    with registered(connection, "found_cells", _table(columns)):
         connection.execute(
-            "update cell set num_layouts = counted_cells.num_layouts,"
-            " num_fitting_layouts = counted_cells.num_fitting_layouts"
-            " from counted_cells where cell.cell_id = counted_cells.cell_id"
+            f"update cell set {changes} from found_cells as found"
+            " where cell.cell_id = found.cell_id"
         )
 
 

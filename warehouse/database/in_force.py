@@ -244,6 +244,7 @@ def rows_sql(estimator: Estimator, relation: Relation, table: str) -> str:
         *(f"{CURRENT_CELL}.{quoted(name)}" for name in _SHOWN),
         *(f"problem.{quoted(name)}" for name in estimator.problem_columns),
         *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.choice_columns),
+        *(f"{CURRENT_CELL}.{quoted(name)}" for name in estimator.step.cell_figures),
         *(f"{table}.{quoted(name)}" for name in relation.stored),
     ]
     return f"""\

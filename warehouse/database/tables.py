@@ -171,6 +171,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
     """Return the tables that all estimators share."""
     problem = dict.fromkeys(chain.from_iterable(e.problem_columns for e in estimators))
     choices = dict.fromkeys(chain.from_iterable(e.choice_columns for e in estimators))
+    figures = dict.fromkeys(chain.from_iterable(e.step.cell_figures for e in estimators))
     study = ("study", "study_file", "estimator", "definition", "num_cells", "num_rows")
     return [
         Table(
@@ -184,7 +185,7 @@ def core_tables(estimators: Sequence[Estimator]) -> list[Table]:
             "cell",
             "Stored cells: one problem under one set of choices, by one version of an estimator. "
             "One row per cell whose rows are stored",
-            (*CELL_RECORD, *MARKS, *CELL_FACTS, *choices),
+            (*CELL_RECORD, *MARKS, *CELL_FACTS, *choices, *figures),
             key="cell_id",
             required=CELL_RECORD[1:],
         ),
@@ -280,6 +281,7 @@ def _check(estimator: Estimator, relation: Relation) -> None:
         *CELL_RECORD,
         *estimator.problem_columns,
         *estimator.choice_columns,
+        *estimator.step.cell_figures,
         *relation.stored,
         IS_REPEATED,
     )
