@@ -8,8 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from estimators.cluster.inputs import ALIASES, OPTIONAL, resolve_keys, resolve_problem
-from estimators.cluster.memory import memory
+from estimators.cluster.inputs import (
+    ALIASES,
+    HAS_A_BATCH,
+    MEMORY_RULES,
+    OPTIONAL,
+    SHAPE_RULES,
+    WHOLE_LAYERS,
+    resolve_keys,
+    resolve_problem,
+)
+from estimators.cluster.memory import Layout, Shape, memory
 from estimators.cluster.notebook import TABLES
 from estimators.cluster.relations import (
     CHOICES,
@@ -21,25 +30,24 @@ from estimators.cluster.relations import (
     MEMORY,
     PROBLEM,
     RELATIONS,
+    SHAPE,
 )
-from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
-from estimators.cluster.runs import budget, electricity, exchange, latency
+from estimators.cluster.runs import Run, Steps, budget, electricity, exchange, latency
 from estimators.cluster.search import ClusterSearch
 from estimators.contract import Catalog, Columns, Mends, Relation, Values
 from estimators.estimator import Estimator, Source
 from estimators.inputs import Inputs
 from estimators.rules import Rule
-from estimators.transformer import SHAPE
+from estimators.values import Real
 
 NAME, VERSION = "cluster", 2
 
-KERNELS: Mapping[str, Callable[[Values, Columns, Mends], dict[str, Any]]] = MappingProxyType(
+RUNS: Mapping[str, Callable[[Run, Steps, Mends], dict[str, Real]]] = MappingProxyType(
     {
         COMPUTE.name: budget,
         COMMUNICATION.name: exchange,
         LATENCY.name: latency,
         ELECTRICITY.name: electricity,
-        MEMORY.name: memory,
     }
 )
 
@@ -83,8 +91,12 @@ class Cluster(Estimator):
     ) -> Mapping[str, Any]:
         """Return every result of one relation; an unknown one is NaN."""
         del wanted, catalog
+        run = Run.of(values, shape=Shape.of(values))
         with np.errstate(all="ignore"):
-            return KERNELS[relation.name](values, layouts, mends)
+            if relation is MEMORY:
+                recompute, layout = run.activation_recompute, Layout.of(layouts)
+                return memory(run.parameters, run.shape, recompute, layout, mends)
+            return RUNS[relation.name](run, Steps.of(layouts), mends)
 
 
 CLUSTER: Estimator = Cluster()
