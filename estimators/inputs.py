@@ -60,7 +60,7 @@ class Inputs(dict[str, Array]):
             return np.isnan(column)
         return np.asarray(np.equal(column, np.array(None)))
 
-    def default(self, name: str, value: Any) -> None:
+    def default(self, name: str, value: Scalar | Array) -> None:
         """Set missing values of a column to a scalar or to those of an array."""
         missing = self.missing(name)
         if missing.any():

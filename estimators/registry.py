@@ -58,11 +58,6 @@ def all_estimators() -> list[Estimator]:
     return [get(name) for name in ESTIMATORS]
 
 
-def by_precedence() -> list[Estimator]:
-    """Return every registered estimator, highest precedence first."""
-    return sorted(all_estimators(), key=lambda estimator: -estimator.precedence)
-
-
 _DEFAULTS = {
     **dict.fromkeys(("plan", "why", "explain", "measure", "calibrate"), "training_step"),
     "operations": "roofline",

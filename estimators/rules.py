@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -123,7 +122,7 @@ def divides_number(
     name: str,
     column: str,
     needs: tuple[str, ...],
-    number: Callable[[Values], Any],
+    number: Callable[[Values], int | Array],
     words: Explanation,
     advice: Explanation | None = None,
 ) -> Rule:

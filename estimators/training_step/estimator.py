@@ -292,12 +292,13 @@ class TrainingStep(SearchedEstimator):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
             problem = shared.problem.with_recompute(values[CHANGES])
             figures = figures_of(shared, problem, layouts["zero_stage"])
-            derived: dict[str, Array] = {}
+            derived: dict[str, Real] = {}
             if missing := set(wanted) - figures.keys() - {*relation.keys}:
                 parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
-                derived = _memory(parts, problem.kept, problem.system)
-                if not missing <= derived.keys():
-                    derived |= _derived(figures, derived["memory_bytes"], problem, catalog)
+                memory = _memory(parts, problem.kept, problem.system)
+                derived |= memory
+                if not missing <= memory.keys():
+                    derived |= _derived(figures, memory["memory_bytes"], problem, catalog)
         return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
@@ -309,7 +310,7 @@ def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, A
 
 def _derived(
     figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
-) -> dict[str, Array]:
+) -> dict[str, Real]:
     """Return the other figures that views derive from the stored ones, one element a row."""
     rows = {name: figure.rows for name, figure in figures.items()}
     allocated = sum(rows[name] for name in MEMORY)

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from estimators.factored import distinct
 
@@ -23,7 +24,7 @@ from estimators.factored import distinct
     ],
     ids=str,
 )
-def test_they_are_those_that_numpy_finds(values: object) -> None:
+def test_they_are_those_that_numpy_finds(values: ArrayLike) -> None:
     assert distinct(values).tolist() == pytest.approx(
         np.unique(np.array(values)).tolist(), nan_ok=True
     )
