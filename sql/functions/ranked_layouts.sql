@@ -44,7 +44,16 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
             -- without of_problem the range holds all ids
             and problem_id >= coalesce(cast(of_problem as bigint), 0)
             and problem_id <= coalesce(cast(of_problem as bigint), 9223372036854775807)
-        group by all
+        group by
+            problem_id,
+            estimator,
+            estimator_version,
+            variant,
+            model,
+            accelerator,
+            nvlink_size,
+            num_gpus,
+            global_batch_size
     ),
 
     candidate as (
