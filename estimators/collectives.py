@@ -9,11 +9,15 @@ is as wide as the domain's network cards together).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Values
+from estimators.structure import Structure
+
+if TYPE_CHECKING:
+    from estimators.values import Real
 
 WHOLE_VOLUME = frozenset({"broadcast", "reduce"})
 """Collectives that move the whole volume; the others move (n - 1)/n of it."""
@@ -22,33 +26,35 @@ WHOLE_VOLUME = frozenset({"broadcast", "reduce"})
 class Line(NamedTuple):
     """Seconds of a transfer: ``latency + bytes * seconds_per_byte``, and nothing for no bytes."""
 
-    latency: Any
-    seconds_per_byte: Any
+    latency: Real
+    seconds_per_byte: Real
 
-    def seconds(self, volume: Any) -> Any:
+    def seconds(self, volume: Real) -> Real:
         """Return the seconds of `volume` bytes; zero where there is nothing to move."""
         return np.where(volume > 0, self.latency + volume * self.seconds_per_byte, 0.0)
 
 
-class Network(NamedTuple):
-    """The two tiers: effective bandwidths in bytes/s and latencies in seconds, of one GPU."""
+@dataclass(frozen=True)
+class Network(Structure):
+    """The two tiers of one GPU: NVLink in a domain, and the network between domains."""
 
-    fast_bandwidth: Any
-    fast_latency: Any
-    slow_bandwidth: Any
-    slow_latency: Any
-    nics_per_gpu: Any
+    nvlink_bytes_per_second: Real
+    nvlink_efficiency: Real
+    nvlink_latency_seconds: Real
+    network_bytes_per_second: Real
+    network_efficiency: Real
+    network_latency_seconds: Real
+    nics_per_gpu: Real
 
-    @classmethod
-    def of(cls, values: Values) -> Network:
-        """Build it from a problem's values: bandwidth times efficiency on either tier."""
-        return cls(
-            fast_bandwidth=values["nvlink_bytes_per_second"] * values["nvlink_efficiency"],
-            fast_latency=values["nvlink_latency_seconds"],
-            slow_bandwidth=values["network_bytes_per_second"] * values["network_efficiency"],
-            slow_latency=values["network_latency_seconds"],
-            nics_per_gpu=values["nics_per_gpu"],
-        )
+    @property
+    def fast_bandwidth(self) -> Real:
+        """Bytes/s in a domain."""
+        return self.nvlink_bytes_per_second * self.nvlink_efficiency
+
+    @property
+    def slow_bandwidth(self) -> Real:
+        """Bytes/s between domains."""
+        return self.network_bytes_per_second * self.network_efficiency
 
 
 class Ring(NamedTuple):
@@ -57,30 +63,31 @@ class Ring(NamedTuple):
     It depends on no rate, so a search keeps it while systems change.
     """
 
-    share: Any
+    share: Real
     """Share of the volume that passes a GPU, times the number of rounds."""
 
-    slow_hops: Any
-    fast_hops: Any
-    slow_alone: Any
+    slow_hops: Real
+    fast_hops: Real
+    slow_alone: Real
     """1 where no two members share a domain: the network card of one GPU carries the volume."""
 
-    slow_shared: Any
+    slow_shared: Real
     """1/members where domains have several members: the cards of a domain share the volume."""
 
-    uses_fast: Any
+    uses_fast: Real
 
     def line(self, network: Network) -> Line:
         """Return the cost on a network."""
         slow = self.slow_alone + self.slow_shared / network.nics_per_gpu
+        hops = self.slow_hops * network.network_latency_seconds
         return Line(
-            self.slow_hops * network.slow_latency + self.fast_hops * network.fast_latency,
+            hops + self.fast_hops * network.nvlink_latency_seconds,
             self.share
             * np.maximum(slow / network.slow_bandwidth, self.uses_fast / network.fast_bandwidth),
         )
 
 
-def ring(kind: str, ranks: Any, in_domain: Any, *, double_all_reduce: bool = False) -> Ring:
+def ring(kind: str, ranks: Real, in_domain: Real, *, double_all_reduce: bool = False) -> Ring:
     """Return the geometry of one collective over `ranks` GPUs, `in_domain` of them a domain.
 
     Parameters
@@ -104,7 +111,7 @@ def ring(kind: str, ranks: Any, in_domain: Any, *, double_all_reduce: bool = Fal
     alone = several & np.equal(in_domain, 1)
     inside = several & ~alone & (domains == 1)
     mixed = several & ~alone & ~inside
-    rounds: Any = 1.0
+    rounds: Real = 1.0
     if kind == "all_reduce":
         rounds = np.where(mixed | double_all_reduce, 2.0, 1.0)
     return Ring(

@@ -25,6 +25,8 @@ _NUMBERS = ("int", "float")
 
 def real(value: Any) -> Real:
     """Return numbers in floating point: NaN where there is none."""
+    if isinstance(value, int | float):  # of a cell: an array takes three times as long
+        return np.float64(value)
     number: Real = np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
     return number
 

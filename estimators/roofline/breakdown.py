@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from estimators.contract import Array, Columns, Mends, Relation, Values
+from estimators.contract import PUBLISHED, Array, Columns, Relation
 from estimators.roofline.inputs import KEYS
 from estimators.roofline.layer import (
     Layer,
@@ -23,13 +23,13 @@ from estimators.roofline.layer import (
     flops_of,
     kept_bytes,
     passes_of,
-    repeats_forward,
 )
 from estimators.roofline.layouts import Layouts
-from estimators.roofline.operations import Operation, Traffic
-from estimators.roofline.step import transfer_seconds
-from estimators.roofline.strategies import ATTENTIONS, LAYER_INPUT, Shard, Sizes, operations_of
+from estimators.roofline.operations import Operation, Shard, Traffic
+from estimators.roofline.step import Problem, transfer_seconds
+from estimators.roofline.strategies import ATTENTIONS, LAYER_INPUT, Sizes, operations_of
 from estimators.rules import Rule
+from estimators.values import Flag
 
 EXCHANGE = "data_parallel_exchange"
 """Weights are gathered before the pass, gradients scattered after it."""
@@ -60,7 +60,7 @@ RELATION_OPERATION = Relation(
 @lru_cache(maxsize=16)
 def operation_names(strategy: str, attention: str) -> tuple[str, ...]:
     """Return the operations of a step in order: those of a layer, then the transfers."""
-    layer = operations_of(strategy, attention, Sizes(*[1.0] * 5), Shard(*[1.0] * 4), frozenset())
+    layer = operations_of(strategy, attention, Sizes(*[1.0] * 5), Shard(*[1.0] * 4), PUBLISHED)
     return (*(operation.name for operation in layer), EXCHANGE, STAGES)
 
 
@@ -95,51 +95,47 @@ def with_operations(configurations: Columns) -> dict[str, Array]:
 
 
 def operation_figures(
-    values: Values, layouts: Layouts, layer: Layer, mends: Mends
+    operation: str, problem: Problem, layouts: Layouts, layer: Layer
 ) -> dict[str, Any]:
     """Return the measures of `RELATION_OPERATION`, without the step.
 
     Parameters
     ----------
-    values
-        Problem values and choices, and the ``operation``; strategy, attention and operation
-        are scalars.
     layouts
         A batch of independent layouts.
     layer
         The whole layer of each.
     """
-    name = values["operation"]
-    names = operation_names(values["strategy"], values["attention"])
-    index = names.index(name)
-    if name == EXCHANGE:
-        found = _exchange(values, layouts, layer, mends)
-    elif name == STAGES:
-        found = _stages(values, layouts, layer, mends)
+    names = operation_names(*problem.kind)
+    index = names.index(operation)
+    if operation == EXCHANGE:
+        found = _exchange(problem, layouts, layer)
+    elif operation == STAGES:
+        found = _stages(problem, layouts, layer)
     else:
-        found = _of_layer(index, values, layouts, mends)
+        found = _of_layer(index, problem, layouts)
         found["part"] = "attention" if index > names.index(LAYER_INPUT) else "feed_forward"
     return {"operation_index": index, **found}
 
 
-def _of_layer(index: int, values: Values, layouts: Layouts, mends: Mends) -> dict[str, Any]:
+def _of_layer(index: int, problem: Problem, layouts: Layouts) -> dict[str, Any]:
     """Return the figures of one operation of a layer, by its place in the layer."""
-    shard = Shard.of(layouts.table.shards)
-    kind = (values["strategy"], values["attention"])
-    operation = operations_of(*kind, Sizes.of(values), shard, mends)[index]
+    shard, mends = Shard.of(layouts.table.shards), problem.mends
+    repeats = problem.run.repeats_forward
+    operation = operations_of(*problem.kind, problem.sizes, shard, mends)[index]
     counts = count([operation], shard)
-    passes = passes_of(counts, values, layouts.table.layers, mends)
+    passes = passes_of(counts, problem.system, repeats, layouts.table.layers, mends)
     return {
         "uses_matrix_units": operation.uses_matrix_units,
-        **_both("flops", *flops_of(counts, values, mends)),
-        **_both("hbm_bytes", *bytes_of(counts, values, mends)),
-        **_traffic(operation, values, layouts),
+        **_both("flops", *flops_of(counts, problem.system, repeats, mends)),
+        **_both("hbm_bytes", *bytes_of(counts, repeats, mends)),
+        **_traffic(operation, repeats, layouts),
         **_both("seconds", passes.forward_seconds, passes.backward_seconds),
         **_both("compute_seconds", passes.forward[0], passes.backward[0]),
         **_both("memory_seconds", passes.forward[1], passes.backward[1]),
         **_both("comm_seconds", passes.forward[2], passes.backward[2]),
         "weights_bytes": counts.weights_bytes,
-        "activations_bytes": kept_bytes(counts, values),
+        "activations_bytes": kept_bytes(counts, repeats),
     }
 
 
@@ -147,13 +143,12 @@ def _both(name: str, forward: Any, backward: Any) -> dict[str, Any]:
     return {f"forward_{name}": forward, f"backward_{name}": backward}
 
 
-def _traffic(operation: Operation, values: Values, layouts: Layouts) -> dict[str, Any]:
+def _traffic(operation: Operation, repeats: Flag, layouts: Layouts) -> dict[str, Any]:
     """Return bytes and kinds of an operation's collectives, and the groups they run over."""
     layers = layouts.table.layers
     size = len(layers["tensor_parallel"])
-    again = repeats_forward(values)
     forward = _sent(operation.forward.traffic, 1, size)
-    backward = _sent(operation.forward.traffic, again, size)
+    backward = _sent(operation.forward.traffic, repeats, size)
     backward += _sent(operation.backward.traffic, 1, size)
     groups = {}
     for group, ending, axis in (("tensor", "", "tensor"), ("second", "_2", "second")):
@@ -200,19 +195,19 @@ def _labels(sent: _Sent, size: int) -> Array:
     return np.array(labels, dtype=object)
 
 
-def _exchange(values: Values, layouts: Layouts, layer: Layer, mends: Mends) -> dict[str, Any]:
+def _exchange(problem: Problem, layouts: Layouts, layer: Layer) -> dict[str, Any]:
     """Return the figures of the exchange between replicas."""
     ranks = layouts["data_parallel"] * layouts["context_parallel"]
     members = layouts["nvlink_data_parallel"] * layouts["nvlink_context_parallel"]
-    seconds = transfer_seconds(layouts, layer, values, mends)["exchange"]
+    seconds = transfer_seconds(layouts, layer, problem)["exchange"]
     kinds = ("all_gather", "reduce_scatter")
     return _transfer("data", kinds, layer.weights_bytes, seconds, ranks, members)
 
 
-def _stages(values: Values, layouts: Layouts, layer: Layer, mends: Mends) -> dict[str, Any]:
+def _stages(problem: Problem, layouts: Layouts, layer: Layer) -> dict[str, Any]:
     """Return the figures of the transfers between stages."""
     ranks, members = layouts["pipeline_parallel"], layouts["nvlink_pipeline_parallel"]
-    seconds = transfer_seconds(layouts, layer, values, mends)["stages"]
+    seconds = transfer_seconds(layouts, layer, problem)["stages"]
     return _transfer("pipeline", ("send", "send"), layer.input_bytes, seconds, ranks, members)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +22,7 @@ from estimators.contract import (
 )
 from estimators.decoder import layer_parameters, shape_of
 from estimators.estimator import Source, Step
+from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as given
 from estimators.roofline.breakdown import (
@@ -31,14 +31,15 @@ from estimators.roofline.breakdown import (
     operation_figures,
     with_operations,
 )
-from estimators.roofline.layer import Counts, Layer, counts_of, layer_of
+from estimators.roofline.layer import Counts, Layer, System, counts_of, layer_of
 from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
 from estimators.roofline.rules import BATCH_RULES, PROBLEM_RULES, row_rules, split_rules
 from estimators.roofline.search import RooflineSearch
-from estimators.roofline.step import PARTS, fill_times, memory_parts, memory_sum
-from estimators.roofline.strategies import ATTENTIONS, SIZES
+from estimators.roofline.step import PARTS, Problem, fill_times, memory_parts, memory_sum
+from estimators.roofline.strategies import ATTENTIONS, Sizes
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
+from estimators.values import Flag, Real
 
 _STORED_MEMORY = ("weights_bytes", "optimizer_bytes", "activations_bytes")
 
@@ -62,13 +63,6 @@ RELATION = Relation(
         **dict.fromkeys(("tensor_comm_seconds", "data_comm_seconds"), "alprd"),
     },
 )
-
-LAYER_VALUES = (*(n for n in given.SYSTEM if n != "hbm_bytes"), "activation_recompute")
-"""Values that decide a layer's time, given its work."""
-
-
-KIND = ("strategy", "attention")
-"""Choices that decide which operations a layer has."""
 
 COUNT_MENDS = frozenset({"R1", "R5", "R8"})
 TIME_MENDS = frozenset({"R3", "R6", "R7", "R10"})
@@ -152,16 +146,19 @@ class Roofline(SearchedEstimator):
         """Fill `out`; see `estimators.estimator`. Layouts of the search are used factored."""
         del catalog  # the problem has every value
         if isinstance(layouts, Layouts):
-            _estimate(values, layouts, mends, out)
+            _estimate(Problem.of(values, mends), layouts, out)
             return
-        names: tuple[str, ...] = KIND
-        kernel = _estimate
-        if relation.name == RELATION_OPERATION.name:
-            names, kernel = (*KIND, "operation"), _estimate_operation
+        is_operation = relation.name == RELATION_OPERATION.name
+        names = ("strategy", "attention", *(("operation",) if is_operation else ()))
         for rows, kind in _alike(names, {**values, **layouts}, len(layouts["data_parallel"])):
             part = {name: np.empty(len(rows), dtype=column.dtype) for name, column in out.items()}
-            own = {name: _rows(value, rows) for name, value in values.items()} | kind
-            kernel(own, flat({n: c[rows] for n, c in layouts.items()}), mends, part)
+            alike = {name: v[rows] if np.ndim(v) else v for name, v in values.items()}
+            problem = Problem.of({**alike, **kind}, mends)
+            some = flat({name: column[rows] for name, column in layouts.items()})
+            if is_operation:
+                _estimate_operation(kind["operation"], problem, some, part)
+            else:
+                _estimate(problem, some, part)
             for name, column in out.items():
                 column[rows] = part[name]
 
@@ -178,20 +175,17 @@ def _alike(
         yield np.array(rows), dict(zip(names, kind, strict=True))
 
 
-def _rows(value: Any, rows: Array) -> Any:
-    return value[rows] if np.ndim(value) else value
-
-
-def _estimate(values: Values, layouts: Layouts, mends: Mends, out: dict[str, Array]) -> None:
+def _estimate(problem: Problem, layouts: Layouts, out: dict[str, Array]) -> None:
     """Fill `out` with times, and with memory gathered from the rows of splits."""
-    layer = _layer(values, layouts, mends)
-    fill_times(layouts, layer, values, mends, out)
+    layer = _layer(problem, layouts)
+    fill_times(layouts, layer, problem, out)
 
-    per_row = memory_parts(layouts, layer, values)
+    memory = memory_parts(layouts, layer, problem.run)
+    per_row: dict[str, Real | Flag] = {**memory}
     if not out.keys().isdisjoint(("memory_bytes", "fits_memory")):
-        per_row |= memory_sum(per_row, values)
+        per_row |= memory_sum(memory, problem.run)
     for name in per_row.keys() & out.keys():
-        _gather(per_row[name], layouts.index["row"], out[name])
+        Gathered(per_row[name], layouts.index["row"]).write(out[name])
 
     kinds = tuple((name, out[name].dtype) for name in given.KEYS if name in out)
     keys = layouts.once(kinds, lambda: {n: layouts[n].astype(kind) for n, kind in kinds})
@@ -200,63 +194,50 @@ def _estimate(values: Values, layouts: Layouts, mends: Mends, out: dict[str, Arr
 
 
 def _estimate_operation(
-    values: Values, layouts: Layouts, mends: Mends, out: dict[str, Array]
+    operation: str, problem: Problem, layouts: Layouts, out: dict[str, Array]
 ) -> None:
-    """Fill `out` for a batch of configurations and one operation, which is in `values`."""
-    layer = _layer(values, layouts, mends)
-    found = operation_figures(values, layouts, layer, mends)
-    fill_times(layouts, layer, values, mends, {n: out[n] for n in ("step_seconds",) if n in out})
+    """Fill `out` for a batch of configurations and one operation."""
+    layer = _layer(problem, layouts)
+    found = operation_figures(operation, problem, layouts, layer)
+    fill_times(layouts, layer, problem, {n: out[n] for n in ("step_seconds",) if n in out})
     for name, column in out.items():
         if name == "operation":
-            column[:] = values[name]
+            column[:] = operation
         elif name != "step_seconds":
             column[:] = found[name] if name in found else layouts[name]
 
 
-def _gather(values: Any, index: Array | None, out: Array) -> None:
-    """Write ``values[index]`` to `out`."""
-    if index is None:
-        out[:] = values
-    else:
-        values.take(index, out=out, mode="clip")
-
-
-def _layer(values: Values, layouts: Layouts, mends: Mends) -> Layer:
+def _layer(problem: Problem, layouts: Layouts) -> Layer:
     """Return the figures of the layer table; the cells of a search share them."""
-    table = layouts.table
-    kind: tuple[str, str] = _kind(values)
+    table, mends = layouts.table, problem.mends
+    kind, sizes, system = problem.kind, problem.sizes, problem.system
+    repeats = problem.run.repeats_forward
     if table.key is None:
-        counts = counts_of(kind, values, table.shards, mends)
-        return layer_of(counts, values, table.layers, mends)
-    own = mends & (COUNT_MENDS | TIME_MENDS)
-    return _layer_of_table(kind, table.key, _sizes(values), _relevant(values), own)
-
-
-_kind = itemgetter(*KIND)
-_sizes = itemgetter(*SIZES)
-_relevant = itemgetter(*LAYER_VALUES)
+        counts = counts_of(kind, sizes, table.shards, mends)
+        return layer_of(counts, system, repeats, table.layers, mends)
+    acting = mends & (COUNT_MENDS | TIME_MENDS)
+    return _layer_of_table(kind, table.key, sizes, system, np.bool_(repeats), acting)
 
 
 @lru_cache(maxsize=16)
 def _layer_of_table(
     kind: tuple[str, str],
     key: tuple[Any, ...],
-    sizes: tuple[Any, ...],
-    relevant: tuple[Any, ...],
+    sizes: Sizes,
+    system: System,
+    repeats: np.bool_,
     mends: Mends,
 ) -> Layer:
     """Return the figures of a layer table on a system, cached for cells that share both."""
-    values = dict(zip(LAYER_VALUES, relevant, strict=True))
     counts = _counts_of_table(kind, key, sizes, mends & COUNT_MENDS)
-    return layer_of(counts, values, layer_table(*key).layers, mends)
+    return layer_of(counts, system, repeats, layer_table(*key).layers, mends)
 
 
 @lru_cache(maxsize=8)
 def _counts_of_table(
-    kind: tuple[str, str], key: tuple[Any, ...], sizes: tuple[Any, ...], mends: Mends
+    kind: tuple[str, str], key: tuple[Any, ...], sizes: Sizes, mends: Mends
 ) -> Counts:
-    values = dict(zip(SIZES, sizes, strict=True))
-    return counts_of(kind, values, layer_table(*key).shards, mends)
+    return counts_of(kind, sizes, layer_table(*key).shards, mends)
 
 
 ROOFLINE: SearchedEstimator = Roofline()

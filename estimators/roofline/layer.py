@@ -8,15 +8,29 @@ Source: arXiv 2410.00273 and its program.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from estimators.collectives import Line, Network, ring
-from estimators.contract import Array, Columns, Mends, Values
+from estimators.contract import Array, Columns, Mends
 from estimators.factored import take
-from estimators.roofline.operations import Direction, Operation, Traffic
-from estimators.roofline.strategies import LAYER_INPUT, Shard, Sizes, operations_of
+from estimators.roofline.operations import Direction, Operation, Shard, Traffic
+from estimators.roofline.strategies import LAYER_INPUT, Sizes, operations_of
+
+if TYPE_CHECKING:
+    from estimators.values import Flag, Real
+
+
+@dataclass(frozen=True)
+class System(Network):
+    """A GPU: its rates, and its networks."""
+
+    matrix_flops_per_second: Real
+    vector_flops_per_second: Real
+    hbm_bytes_per_second: Real
+    flops_efficiency: Real
+    launch_seconds: Real
 
 
 class Work(NamedTuple):
@@ -28,7 +42,7 @@ class Work(NamedTuple):
     fused_vector_flops: Array
     """Vector work inside matrix kernels, summed over operations."""
 
-    transfers: dict[tuple[str, str], tuple[Any, Any]]
+    transfers: dict[tuple[str, str], tuple[Real, Real]]
     """Kind and group -> the number of exposed collectives with bytes, and the bytes of all."""
 
     panelled: dict[int, tuple[Traffic, ...]]
@@ -50,30 +64,21 @@ class Counts(NamedTuple):
     """The layer's input, which passes between stages: a part of `activations_bytes`."""
 
 
-def counts_of(kind: tuple[str, str], values: Values, shards: Columns, mends: Mends) -> Counts:
+def counts_of(kind: tuple[str, str], sizes: Sizes, shards: Columns, mends: Mends) -> Counts:
     """Return work and memory of a layer for each row of the shard table.
 
-    Parameters
-    ----------
-    kind
-        Strategy and attention.
-    values
-        `strategies.SIZES`, scalars or one element a row.
-    shards
-        `strategies.SHARD_COLUMNS`.
-    mends
-        R1, R5 and R8 act here, see `strategies`.
+    `kind` is strategy and attention. Mends R1, R5 and R8 act here, see `strategies`.
     """
     shard = Shard.of(shards)
-    return count(operations_of(*kind, Sizes.of(values), shard, mends), shard)
+    return count(operations_of(*kind, sizes, shard, mends), shard)
 
 
 def count(operations: list[Operation], shard: Shard) -> Counts:
     """Return the sum over `operations`: those of a layer, or some of them."""
-    size = len(shard.batch)
+    size = np.size(shard.microbatch_size)
     layer_input = [o.activations_bytes for o in operations if o.name == LAYER_INPUT]
 
-    def total(parts: list[Any]) -> Array:
+    def total(parts: list[Real]) -> Array:
         return np.array(np.broadcast_to(sum(parts), size), dtype=np.float64)
 
     return Counts(
@@ -90,10 +95,10 @@ def count(operations: list[Operation], shard: Shard) -> Counts:
 def _work(operations: list[Operation], parts: list[Direction], size: int) -> Work:
     """Return the work of one direction of all operations, stacked."""
 
-    def stacked(values: list[Any]) -> Array:
+    def stacked(values: list[Real]) -> Array:
         return np.stack([np.broadcast_to(value, size) for value in values])
 
-    transfers: dict[tuple[str, str], tuple[Any, Any]] = {}
+    transfers: dict[tuple[str, str], tuple[Real, Real]] = {}
     panelled = {}
     for place, (operation, part) in enumerate(zip(operations, parts, strict=True)):
         if operation.in_panels:
@@ -102,7 +107,10 @@ def _work(operations: list[Operation], parts: list[Direction], size: int) -> Wor
         for traffic in part.traffic:
             key = (traffic.kind, traffic.group)
             number, volume = transfers.get(key, (0.0, 0.0))
-            transfers[key] = (number + (traffic.volume > 0), volume + traffic.volume)
+            transfers[key] = (
+                number + np.where(traffic.volume > 0, 1.0, 0.0),
+                volume + traffic.volume,
+            )
     fused = [p.vector_flops * o.uses_matrix_units for o, p in zip(operations, parts, strict=True)]
     return Work(
         stacked([part.matrix_flops for part in parts]),
@@ -114,22 +122,22 @@ def _work(operations: list[Operation], parts: list[Direction], size: int) -> Wor
     )
 
 
-def flops_of(counts: Counts, values: Values, mends: Mends) -> tuple[Array, Array]:
+def flops_of(counts: Counts, system: System, repeats: Flag, mends: Mends) -> tuple[Array, Array]:
     """Return the FLOPs of the forward and of the backward pass per shard.
 
     The backward pass includes its repetitions: the whole forward pass with
     `activation_recompute` = full, and recomputed attention under mend R10.
     """
-    inflation = 0.0
+    inflation: Real = 0.0
     if "R6" not in mends:
-        inflation = values["matrix_flops_per_second"] / values["vector_flops_per_second"] - 1
+        inflation = system.matrix_flops_per_second / system.vector_flops_per_second - 1
     forward, backward = (
         work.matrix_flops.sum(axis=0)
         + work.vector_flops.sum(axis=0)
         + inflation * work.fused_vector_flops
         for work in (counts.forward, counts.backward)
     )
-    backward = backward + repeats_forward(values) * forward
+    backward = backward + repeats * forward
     if "R10" in mends and counts.recomputed.any():
         rows = counts.recomputed
         work = counts.forward
@@ -137,26 +145,21 @@ def flops_of(counts: Counts, values: Values, mends: Mends) -> tuple[Array, Array
     return forward, backward
 
 
-def bytes_of(counts: Counts, values: Values, mends: Mends) -> tuple[Array, Array]:
+def bytes_of(counts: Counts, repeats: Flag, mends: Mends) -> tuple[Array, Array]:
     """Return the HBM traffic of the forward and of the backward pass per shard.
 
     The backward pass includes its repetitions, as in `flops_of`.
     """
     forward, backward = (w.hbm_bytes.sum(axis=0) for w in (counts.forward, counts.backward))
-    backward = backward + repeats_forward(values) * forward
+    backward = backward + repeats * forward
     if "R10" in mends:
         backward += counts.forward.hbm_bytes[counts.recomputed].sum(axis=0)
     return forward, backward
 
 
-def kept_bytes(counts: Counts, values: Values) -> Array:
+def kept_bytes(counts: Counts, repeats: Flag) -> Array:
     """Return the activations that are kept for the backward pass."""
-    return np.where(repeats_forward(values), counts.input_bytes, counts.activations_bytes)
-
-
-def repeats_forward(values: Values) -> Any:
-    """Return whether the forward pass runs once more in the backward pass."""
-    return np.equal(values["activation_recompute"], "full")
+    return np.where(repeats, counts.input_bytes, counts.activations_bytes)
 
 
 @dataclass(frozen=True)
@@ -181,13 +184,13 @@ class Layer:
     input_bytes: Array
 
 
-def layer_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> Layer:
+def layer_of(counts: Counts, system: System, repeats: Flag, layers: Columns, mends: Mends) -> Layer:
     """Return the seconds of a layer on a system, and the memory it keeps.
 
     Parameters
     ----------
-    values
-        Problem values and choices, scalars or one element a row.
+    repeats
+        Whether the forward pass runs once more in the backward pass.
     layers
         The layer table: degrees and placements of both axes, and ``shard``, the row of the
         shard table (missing where the two are the same).
@@ -196,7 +199,7 @@ def layer_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> L
         the matrix work that would take as long), R7 (overlap of panels) and R10 (recomputed
         operations are part of the parts) act here.
     """
-    passes = passes_of(counts, values, layers, mends)
+    passes = passes_of(counts, system, repeats, layers, mends)
     return Layer(
         seconds=np.concatenate(
             (
@@ -204,9 +207,9 @@ def layer_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> L
                 passes.forward + passes.backward,
             )
         ),
-        flops=np.add(*flops_of(counts, values, mends)),
+        flops=np.add(*flops_of(counts, system, repeats, mends)),
         weights_bytes=counts.weights_bytes,
-        activations_bytes=kept_bytes(counts, values),
+        activations_bytes=kept_bytes(counts, repeats),
         input_bytes=counts.input_bytes,
     )
 
@@ -225,7 +228,9 @@ class Passes(NamedTuple):
     """All parts, and recomputed operations also where they are not among the parts (R10)."""
 
 
-def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> Passes:
+def passes_of(
+    counts: Counts, system: System, repeats: Flag, layers: Columns, mends: Mends
+) -> Passes:
     """Return the seconds of operations on a system; parameters as in `layer_of`.
 
     Notes
@@ -236,10 +241,9 @@ def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> 
     `activation_recompute` = full runs the forward pass again in the backward pass, with its
     collectives, and keeps only the layer's input.
     """
-    lines = _Lines(values, layers, double_all_reduce="R3" in mends)
-    forward, again = _direction(counts, counts.forward, values, lines, mends)
-    backward, _ = _direction(counts, counts.backward, values, lines, mends)
-    repeats = repeats_forward(values)
+    lines = _Lines(system, layers, double_all_reduce="R3" in mends)
+    forward, again = _direction(counts, counts.forward, system, lines, mends)
+    backward, _ = _direction(counts, counts.backward, system, lines, mends)
     if np.any(repeats):
         backward += repeats * forward
     seconds = (forward.sum(axis=0), backward.sum(axis=0) + again.sum(axis=0))
@@ -249,8 +253,8 @@ def passes_of(counts: Counts, values: Values, layers: Columns, mends: Mends) -> 
 class _Lines:
     """Lines of cost of collectives, one element a layer, computed at the first use."""
 
-    def __init__(self, values: Values, layers: Columns, *, double_all_reduce: bool) -> None:
-        self._network = Network.of(values)
+    def __init__(self, network: Network, layers: Columns, *, double_all_reduce: bool) -> None:
+        self._network = network
         self._layers = layers
         self._double = double_all_reduce
         self._known: dict[tuple[str, str], Line] = {}
@@ -268,28 +272,28 @@ class _Lines:
 
 
 def _direction(
-    counts: Counts, work: Work, values: Values, lines: _Lines, mends: Mends
+    counts: Counts, work: Work, system: System, lines: _Lines, mends: Mends
 ) -> tuple[Array, Array]:
     """Return arithmetic, exposed memory traffic and communication of a direction per layer.
 
     The second array has the same of the recomputed operations alone.
     """
-    efficiency = values["flops_efficiency"]
-    compute = work.matrix_flops / (efficiency * values["matrix_flops_per_second"])
-    compute += work.vector_flops / (efficiency * values["vector_flops_per_second"])
-    compute += values["launch_seconds"]
+    efficiency = system.flops_efficiency
+    compute = work.matrix_flops / (efficiency * system.matrix_flops_per_second)
+    compute += work.vector_flops / (efficiency * system.vector_flops_per_second)
+    compute += system.launch_seconds
     if "R7" in mends:
         for place in work.panelled:
-            compute[place] += (counts.panels - 1) * values["launch_seconds"]
-    memory = work.hbm_bytes / values["hbm_bytes_per_second"]
+            compute[place] += (counts.panels - 1) * system.launch_seconds
+    memory = work.hbm_bytes / system.hbm_bytes_per_second
     memory -= compute
     np.maximum(memory, 0.0, out=memory)
 
-    comm: Any = 0.0
+    comm: Real = 0.0
     for (kind, group), (number, volume) in work.transfers.items():
         line = lines.of(kind, group)
-        comm = comm + take(np.asarray(number), _index(number, lines.shard)) * line.latency
-        comm = comm + take(np.asarray(volume), _index(volume, lines.shard)) * line.seconds_per_byte
+        comm = comm + take(number, lines.shard) * line.latency
+        comm = comm + take(volume, lines.shard) * line.seconds_per_byte
     for place, traffic in work.panelled.items():
         busy = take(compute[place] + memory[place], lines.shard)
         panels = take(counts.panels, lines.shard)
@@ -307,13 +311,9 @@ def _direction(
     return np.concatenate([at_layers, comm[np.newaxis]]), again
 
 
-def _index(column: Any, shard: Array | None) -> Array | None:
-    return shard if np.ndim(column) else None
-
-
 def _panelled_comm(
-    traffic: tuple[Traffic, ...], busy: Any, panels: Any, lines: _Lines, mends: Mends
-) -> Any:
+    traffic: tuple[Traffic, ...], busy: Real, panels: Real, lines: _Lines, mends: Mends
+) -> Real:
     """Return the communication that a product in panels cannot hide.
 
     Notes
@@ -323,11 +323,10 @@ def _panelled_comm(
     under mend R7. The source has ``tau + max(n tau - b, 0)``, a panel too many if transfers are
     slower.
     """
-    tau: Any = 0.0
+    tau: Real = 0.0
     for part in traffic:
-        volume = np.asarray(part.volume)
         line = lines.of(part.kind, part.group)
-        tau = tau + line.seconds(take(volume, _index(volume, lines.shard)) / panels)
+        tau = tau + line.seconds(take(part.volume, lines.shard) / panels)
     if "R7" in mends:
         return tau + (panels - 1) * np.maximum(tau - busy / panels, 0.0)
     return tau + np.maximum(panels * tau - busy, 0.0)

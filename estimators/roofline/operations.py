@@ -12,7 +12,15 @@ Source: arXiv 2410.00273 and its program; counts term by term, multiplications a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from estimators.structure import real
+
+if TYPE_CHECKING:
+    from estimators.contract import Columns
+    from estimators.values import Real
 
 Group = Literal["tensor", "second"]
 """The tensor axis, or the second one: that of SUMMA or of context parallelism."""
@@ -21,12 +29,28 @@ MASK_BYTES = 1.0
 """Bytes of one element of a dropout mask."""
 
 
+class Shard(NamedTuple):
+    """The degrees that cut one GPU's part of a layer: columns of a shard table."""
+
+    microbatch_size: Real
+    tensor_parallel: Real
+    second_parallel: Real
+    """Degree of the second axis: SUMMA's other one, or context; 1 in one dimension."""
+
+    panels: Real
+
+    @classmethod
+    def of(cls, columns: Columns) -> Shard:
+        """Build it from the columns of a shard table."""
+        return cls(*(real(columns[name]) for name in cls._fields))
+
+
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """One collective of an operation: its kind, its bytes and the group it runs over."""
 
     kind: str
-    volume: Any
+    volume: Real
     group: Group = "tensor"
 
 
@@ -44,9 +68,9 @@ class Direction:
         Collectives, all exposed.
     """
 
-    matrix_flops: Any
-    vector_flops: Any
-    hbm_bytes: Any
+    matrix_flops: Real
+    vector_flops: Real
+    hbm_bytes: Real
     traffic: tuple[Traffic, ...] = ()
 
 
@@ -66,24 +90,36 @@ class Operation:
     uses_matrix_units: bool
     forward: Direction
     backward: Direction
-    activations_bytes: Any = 0.0
-    weights_bytes: Any = 0.0
+    activations_bytes: Real = 0.0
+    weights_bytes: Real = 0.0
     in_panels: bool = False
     is_recomputed: bool = False
 
 
-def matrix_work(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+def exchanged(volume: Real, ranks: Real) -> Real:
+    """Return the bytes of a collective over `ranks`: none in a group of one."""
+    return np.where(np.greater(ranks, 1), volume, 0.0)
+
+
+def matrix_work(flops: Real, hbm_bytes: Real, *traffic: Traffic) -> Direction:
     """Return a direction that only matrix units work in."""
     return Direction(flops, 0.0, hbm_bytes, traffic)
 
 
-def vector_work(flops: Any, hbm_bytes: Any, *traffic: Traffic) -> Direction:
+def vector_work(flops: Real, hbm_bytes: Real, *traffic: Traffic) -> Direction:
     """Return a direction that only vector units work in."""
     return Direction(0.0, flops, hbm_bytes, traffic)
 
 
 def linear(
-    name: str, rows: Any, inputs: Any, outputs: Any, over_inputs: Any, over_outputs: Any, s: Any
+    name: str,
+    rows: Real,
+    inputs: Real,
+    outputs: Real,
+    s: Real,
+    *,
+    over_inputs: Real = 1.0,
+    over_outputs: Real = 1.0,
 ) -> Operation:
     """Matrix product of `rows` x `inputs` with a weight split over inputs or over outputs.
 
@@ -106,25 +142,25 @@ def linear(
         matrix_work(
             rows * n * (2 * k - 1),
             touched,
-            Traffic("reduce_scatter", s * rows * outputs * (over_inputs > 1)),
+            Traffic("reduce_scatter", exchanged(s * rows * outputs, over_inputs)),
         ),
         matrix_work(
             rows * k * (2 * n - 1) + k * n * (2 * rows - 1),
             2 * touched,
-            Traffic("reduce_scatter", s * rows * inputs * (over_outputs > 1)),
+            Traffic("reduce_scatter", exchanged(s * rows * inputs, over_outputs)),
         ),
         activations_bytes=s * rows * k,
         weights_bytes=s * k * n,
     )
 
 
-def bias(name: str, rows: Any, width: Any, s: Any) -> Operation:
+def bias(name: str, rows: Real, width: Real, s: Real) -> Operation:
     """Addition of a vector of `width` to every row."""
     both = vector_work(rows * width, s * (rows * width + width))
     return Operation(name, False, both, both, weights_bytes=s * width)
 
 
-def activation(name: str, elements: Any, s: Any) -> Operation:
+def activation(name: str, elements: Real, s: Real) -> Operation:
     """Elementwise nonlinearity: 8 operations forward, 13 backward."""
     return Operation(
         name,
@@ -135,19 +171,20 @@ def activation(name: str, elements: Any, s: Any) -> Operation:
     )
 
 
-def dropout(name: str, elements: Any, s: Any) -> Operation:
-    """Elementwise mask, kept as one byte an element."""
+def dropout(name: str, elements: Real, s: Real, *, recomputes: bool = False) -> Operation:
+    """Elementwise mask, one byte an element: kept, or computed again in the backward pass."""
     both = vector_work(elements, (2 * s + MASK_BYTES) * elements)
-    return Operation(name, False, both, both, activations_bytes=MASK_BYTES * elements)
+    mask = 0.0 if recomputes else MASK_BYTES * elements
+    return Operation(name, False, both, both, activations_bytes=mask, is_recomputed=recomputes)
 
 
 def layer_norm(
     name: str,
-    rows: Any,
-    width: Any,
+    rows: Real,
+    width: Real,
+    s: Real,
     forward: tuple[Traffic, ...],
     backward: tuple[Traffic, ...],
-    s: Any,
 ) -> Operation:
     """Layer norm over `rows` of `width`, with the collectives of either direction."""
     size = rows * width
@@ -163,12 +200,11 @@ def layer_norm(
 
 def summa(
     name: str,
-    rows: Any,
-    inputs: Any,
-    outputs: Any,
-    degrees: tuple[Any, Any],
-    panels: Any,
-    s: Any,
+    rows: Real,
+    inputs: Real,
+    outputs: Real,
+    shard: Shard,
+    s: Real,
 ) -> Operation:
     """Matrix product split over two axes, its operands broadcast panel by panel.
 
@@ -176,16 +212,14 @@ def summa(
     ----------
     inputs, outputs
         Full sizes; activations are split over both axes, so are weights.
-    degrees
-        The tensor axis, over which outputs are split, and the second one.
-    panels
-        Number of panels; each re-reads and re-writes the output.
+    shard
+        Outputs are split over the tensor axis. Each panel re-reads and re-writes the output.
     """
-    first, second = degrees
+    first, second = shard.tensor_parallel, shard.second_parallel
     n = outputs // first
-    touched = s * (rows * inputs + inputs * n + panels * rows * n)
-    x = s * rows * inputs * (first > 1)
-    w = s * inputs * n * (second > 1)
+    touched = s * (rows * inputs + inputs * n + shard.panels * rows * n)
+    x = exchanged(s * rows * inputs, first)
+    w = exchanged(s * inputs * n, second)
     return Operation(
         name,
         True,

@@ -13,15 +13,21 @@ arXiv 2104.04473, section 2.2.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.collectives import Network, Ring, ring
+from estimators.collectives import Ring, ring
 from estimators.contract import Array, Mends, Values
 from estimators.factored import take
-from estimators.roofline.layer import Layer
+from estimators.roofline.layer import Layer, System
 from estimators.roofline.layouts import Layouts
+from estimators.roofline.strategies import Sizes
+from estimators.structure import Structure, equals
+
+if TYPE_CHECKING:
+    from estimators.values import Flag, Real, Text
 
 OPTIMIZER_BYTES_PER_WEIGHT_BYTE = 6
 """Adam in mixed precision: two moments and a master copy of 4 bytes for a weight of 2."""
@@ -33,60 +39,93 @@ PARTS = (
 """Parts of a step: they add up to it."""
 
 
+@dataclass(frozen=True)
+class Run(Structure):
+    """Layers, batch and schedule of a step, and the memory of a GPU."""
+
+    num_layers: Real
+    global_batch_size: Real
+    activation_recompute: Text
+    virtual_pipeline: Real
+    hbm_bytes: Real
+
+    @property
+    def repeats_forward(self) -> Flag:
+        """Whether the forward pass runs once more in the backward pass."""
+        return equals(self.activation_recompute, "full")
+
+
+class Problem(NamedTuple):
+    """Everything but the layout: the layer and its kind, the system, the run, the mends."""
+
+    kind: tuple[str, str]
+    """Strategy and attention, which decide the operations of a layer."""
+
+    sizes: Sizes
+    system: System
+    run: Run
+    mends: Mends
+
+    @classmethod
+    def of(cls, values: Values, mends: Mends) -> Problem:
+        """Build it from the values of a cell, or from those of a batch of one kind."""
+        kind = values["strategy"], values["attention"]
+        return cls(kind, Sizes.of(values), System.of(values), Run.of(values), mends)
+
+
 class _Schedule(NamedTuple):
     """Counts of a pipeline, one element a row; those of a candidate, one element a candidate."""
 
-    passes: Any
+    passes: Real
     """Layers of a stage times microbatches."""
 
-    sends: Any
+    sends: Real
     """Transfers between stages in a step, both directions."""
 
-    layers: Any
+    layers: Real
     """Layers of a stage."""
 
-    kept_microbatches: Any
+    kept_microbatches: Real
     """Microbatches whose activations 1F1B keeps at once."""
 
-    optimizer_shards: Any
+    optimizer_shards: Real
     """GPUs that share the optimizer's state: replicas, and context ranks."""
 
-    candidate_sends: Any
-    candidate_passes: Any
-    candidate_later_layers: Any
-    candidate_bubble_share: Any
+    candidate_sends: Real
+    candidate_passes: Real
+    candidate_later_layers: Real
+    candidate_bubble_share: Real
 
 
-def _schedule(layouts: Layouts, values: Values) -> _Schedule:
+def _schedule(layouts: Layouts, run: Run) -> _Schedule:
     """Return the counts of every layout's pipeline."""
     rows, row = layouts.tables["row"], layouts.index["row"]
     stages, replicas = rows["pipeline_parallel"], rows["data_parallel"]
-    chunks = np.asarray(values["virtual_pipeline"])
-    microbatches = values["global_batch_size"] // replicas // rows["microbatch_size"]
-    layers = values["num_layers"] // stages
-    passes = (microbatches * layers).astype(np.float64)
-    sends = (2.0 * microbatches) * chunks
+    microbatches = run.global_batch_size // replicas // rows["microbatch_size"]
+    layers = run.num_layers // stages
+    passes = microbatches * layers
+    sends = 2 * microbatches * run.virtual_pipeline
     return _Schedule(
         passes=passes,
         sends=sends,
-        layers=layers.astype(np.float64),
-        kept_microbatches=np.minimum(stages, microbatches).astype(np.float64),
+        layers=layers,
+        kept_microbatches=np.minimum(stages, microbatches),
         optimizer_shards=(replicas * rows["context_parallel"]).astype(np.float64),
         candidate_sends=take(sends, row),
         candidate_passes=take(passes, row),
         candidate_later_layers=take(layers - 1.0, row),
-        candidate_bubble_share=take((stages - 1) / (microbatches * chunks), row),
+        candidate_bubble_share=take((stages - 1) / (microbatches * run.virtual_pipeline), row),
     )
 
 
 class _Transfer(NamedTuple):
     """Shares of a pipeline's links inside and between domains, one element a placement."""
 
-    fast_share: Any
-    slow_share: Any
+    fast_share: Real
+    slow_share: Real
 
 
-def _transfer(layouts: Layouts, mends: Mends) -> _Transfer:
+def _transfer(layouts: Layouts, *, is_mended: bool) -> _Transfer:
     """Return the shares of links inside and between domains: a transfer takes their mean.
 
     Notes
@@ -98,9 +137,9 @@ def _transfer(layouts: Layouts, mends: Mends) -> _Transfer:
     slow_links = np.maximum(stages // in_domain - 1, 0)
     slow_share = np.where(in_domain > 1, slow_links / np.maximum(stages - 1, 1), 1.0)
     fast_share = 1.0 - slow_share
-    if "R2" not in mends:
+    if not is_mended:
         slow_share = np.where(in_domain > 1, 0.0, slow_share)
-    several = stages > 1
+    several: Array = stages > 1
     return _Transfer(several * fast_share, several * slow_share)
 
 
@@ -113,7 +152,7 @@ def _replica_ring(layouts: Layouts) -> Ring:
     return ring("all_gather", holders, in_domain)
 
 
-def memory_parts(layouts: Layouts, layer: Layer, values: Values) -> dict[str, Any]:
+def memory_parts(layouts: Layouts, layer: Layer, run: Run) -> dict[str, Real]:
     """Return per row the FLOPs and the parts of memory of one GPU.
 
     Notes
@@ -122,7 +161,7 @@ def memory_parts(layouts: Layouts, layer: Layer, values: Values) -> dict[str, An
     state is sharded over data-parallel replicas and context ranks (ZeRO 1); weights and
     gradients are not.
     """
-    schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
+    schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, run))
     row_shard = layouts.row_shard
     weights = take(layer.weights_bytes, row_shard) * schedule.layers
     optimizer = OPTIMIZER_BYTES_PER_WEIGHT_BYTE * weights / schedule.optimizer_shards
@@ -138,7 +177,7 @@ def memory_parts(layouts: Layouts, layer: Layer, values: Values) -> dict[str, An
     }
 
 
-def memory_sum(parts: dict[str, Any], values: Values) -> dict[str, Any]:
+def memory_sum(parts: dict[str, Real], run: Run) -> dict[str, Real | Flag]:
     """Return per row the memory that the parts add up to, and whether it fits."""
     memory = (
         parts["weights_bytes"]
@@ -146,12 +185,10 @@ def memory_sum(parts: dict[str, Any], values: Values) -> dict[str, Any]:
         + parts["optimizer_bytes"]
         + parts["activations_bytes"]
     )
-    return {"memory_bytes": memory, "fits_memory": memory <= values["hbm_bytes"]}
+    return {"memory_bytes": memory, "fits_memory": memory <= run.hbm_bytes}
 
 
-def fill_times(
-    layouts: Layouts, layer: Layer, values: Values, mends: Mends, out: dict[str, Array]
-) -> None:
+def fill_times(layouts: Layouts, layer: Layer, problem: Problem, out: dict[str, Array]) -> None:
     """Fill the step's seconds and those `PARTS` that are in `out`, per candidate.
 
     Notes
@@ -162,11 +199,10 @@ def fill_times(
     hidden. The bubble is that of 1F1B divided by the interleaved chunks, which multiply the
     transfers (arXiv 2104.04473 section 2.2).
     """
-    network = Network.of(values)
-    schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
+    schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, problem.run))
 
-    exchange = take(_exchange(layouts, layer, network), layouts.index["placement"])
-    transfers = _stage_transfers(layouts, layer, schedule, network, mends)
+    exchange = take(_exchange(layouts, layer, problem.system), layouts.index["placement"])
+    transfers = _stage_transfers(layouts, layer, schedule, problem)
     pipeline_comm = np.add(*transfers, out=out.get("pipeline_comm_seconds"))
 
     forward, backward, compute, memory, tensor_comm = take(layer.seconds, layouts.candidate_layer)
@@ -195,8 +231,8 @@ def fill_times(
 
 
 def transfer_seconds(
-    layouts: Layouts, layer: Layer, values: Values, mends: Mends
-) -> dict[str, tuple[Any, Any]]:
+    layouts: Layouts, layer: Layer, problem: Problem
+) -> dict[str, tuple[Real, Real]]:
     """Return the seconds of `fill_times` that both transfers take, forward and backward.
 
     Returns
@@ -205,12 +241,11 @@ def transfer_seconds(
         ``exchange`` between replicas and ``stages`` of the pipeline, of the whole step, for a
         batch of independent layouts.
     """
-    network = Network.of(values)
-    schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, values))
-    exchange = _exchange(layouts, layer, network)
+    schedule: _Schedule = layouts.once("schedule", lambda: _schedule(layouts, problem.run))
+    exchange = _exchange(layouts, layer, problem.system)
     forward, backward = layer.seconds[:2]
     later = schedule.candidate_later_layers
-    both = np.add(*_stage_transfers(layouts, layer, schedule, network, mends))
+    both = np.add(*_stage_transfers(layouts, layer, schedule, problem))
     return {
         "exchange": (
             exchange + later * _late(exchange, forward),
@@ -220,25 +255,28 @@ def transfer_seconds(
     }
 
 
-def _exchange(layouts: Layouts, layer: Layer, network: Network) -> Any:
+def _exchange(layouts: Layouts, layer: Layer, system: System) -> Real:
     """Return per placement the seconds in which one layer's weights, or gradients, pass."""
     replicas: Ring = layouts.once("replicas", lambda: _replica_ring(layouts))
-    return replicas.line(network).seconds(take(layer.weights_bytes, layouts.placement_shard))
+    return replicas.line(system).seconds(take(layer.weights_bytes, layouts.placement_shard))
 
 
-def _late(exchange: Any, pass_seconds: Any) -> Any:
+def _late(exchange: Real, pass_seconds: Real) -> Real:
     """Return the part of a layer's exchange that its neighbour's pass does not hide."""
     return np.maximum(exchange - pass_seconds, 0.0)
 
 
 def _stage_transfers(
-    layouts: Layouts, layer: Layer, schedule: _Schedule, network: Network, mends: Mends
-) -> tuple[Any, Any]:
+    layouts: Layouts, layer: Layer, schedule: _Schedule, problem: Problem
+) -> tuple[Real, Real]:
     """Return per candidate the seconds of latency and of bytes between stages."""
     row, place = layouts.index["row"], layouts.index["placement"]
-    link = "R2" if "R2" in mends else "published link"
-    share: _Transfer = layouts.once(link, lambda: _transfer(layouts, mends))
-    latency = share.fast_share * network.fast_latency + share.slow_share * network.slow_latency
-    per_byte = share.fast_share / network.fast_bandwidth + share.slow_share / network.slow_bandwidth
+    is_mended, system = "R2" in problem.mends, problem.system
+    share: _Transfer = layouts.once(
+        ("links", is_mended), lambda: _transfer(layouts, is_mended=is_mended)
+    )
+    fast, slow = share.fast_share, share.slow_share
+    latency = fast * system.nvlink_latency_seconds + slow * system.network_latency_seconds
+    per_byte = fast / system.fast_bandwidth + slow / system.slow_bandwidth
     sent_bytes = take(schedule.sends * take(layer.input_bytes, layouts.row_shard), row)
     return schedule.candidate_sends * take(latency, place), sent_bytes * take(per_byte, place)

@@ -12,66 +12,41 @@ Source: arXiv 2410.00273; operation order and shapes as its program has them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from estimators.contract import Columns, Mends, Values
+from estimators.contract import Mends
 from estimators.roofline.operations import (
-    MASK_BYTES,
     Direction,
     Operation,
+    Shard,
     Traffic,
     activation,
     bias,
     dropout,
+    exchanged,
     layer_norm,
     linear,
     matrix_work,
     summa,
     vector_work,
 )
+from estimators.structure import Structure
 
-SIZES = ("seq_len", "hidden_size", "ffn_hidden_size", "num_heads", "bytes_per_element")
-"""Problem values that decide the work of a layer."""
-
-
-class Sizes(NamedTuple):
-    """Full sizes of the model, float64."""
-
-    seq_len: Any
-    hidden: Any
-    ffn: Any
-    heads: Any
-    element: Any
-
-    @classmethod
-    def of(cls, values: Values) -> Sizes:
-        """Build them from a problem's values."""
-        return cls(*(np.asarray(values[name], dtype=np.float64) for name in SIZES))
+if TYPE_CHECKING:
+    from estimators.values import Real
 
 
-class Shard(NamedTuple):
-    """The degrees that cut one GPU's part of a layer: columns, float64."""
+@dataclass(frozen=True)
+class Sizes(Structure):
+    """Full sizes of the model."""
 
-    batch: Any
-    """Sequences of a microbatch."""
+    seq_len: Real
+    hidden_size: Real
+    ffn_hidden_size: Real
+    num_heads: Real
+    bytes_per_element: Real
 
-    first: Any
-    """Tensor degree."""
-
-    second: Any
-    """Degree of the second axis: SUMMA's other one, or context; 1 in one dimension."""
-
-    panels: Any
-
-    @classmethod
-    def of(cls, columns: Columns) -> Shard:
-        """Build it from the columns of a shard table."""
-        return cls(*(np.asarray(columns[name], dtype=np.float64) for name in SHARD_COLUMNS))
-
-
-SHARD_COLUMNS = ("microbatch_size", "tensor_parallel", "second_parallel", "panels")
 
 ATTENTIONS = {
     "tensor_1d": ("flash", "unfused", "unfused_recompute"),
@@ -91,33 +66,33 @@ def operations_of(
 class AttentionSizes(NamedTuple):
     """Sizes on one GPU: whole sequence, its local part, local heads, width of a head."""
 
-    batch: Any
-    seq_len: Any
-    local_seq_len: Any
-    local_heads: Any
-    head_size: Any
-    is_gathered: Any
-    """Whether keys and values come from the GPUs of the second axis."""
+    batch: Real
+    seq_len: Real
+    local_seq_len: Real
+    local_heads: Real
+    head_size: Real
+    second_parallel: Real
+    """GPUs of the second axis, from which keys and values come."""
 
-    element: Any
+    element: Real
 
     @property
-    def query_rows(self) -> Any:
+    def query_rows(self) -> Real:
         """Rows of queries."""
         return self.batch * self.local_heads * self.local_seq_len
 
     @property
-    def scores(self) -> Any:
+    def scores(self) -> Real:
         """Elements of the score matrix."""
         return self.query_rows * self.seq_len
 
     @property
-    def query(self) -> Any:
+    def query(self) -> Real:
         """Elements of Q."""
         return self.query_rows * self.head_size
 
     @property
-    def gathered(self) -> Any:
+    def gathered(self) -> Real:
         """Elements of K or of V over the whole sequence."""
         return self.batch * self.local_heads * self.seq_len * self.head_size
 
@@ -130,7 +105,7 @@ def fused(sizes: AttentionSizes) -> list[Operation]:
     """
     seq_len, local, q, s = sizes.seq_len, sizes.local_seq_len, sizes.head_size, sizes.element
     rows, scores, query, gathered = sizes.query_rows, sizes.scores, sizes.query, sizes.gathered
-    volume = 2 * s * gathered * sizes.is_gathered
+    volume = exchanged(2 * s * gathered, sizes.second_parallel)
     gather = Traffic("all_gather", volume, "second")
     scatter = Traffic("reduce_scatter", volume, "second")
     attention = Operation(
@@ -164,7 +139,7 @@ def unfused(sizes: AttentionSizes, *, recomputes: bool) -> list[Operation]:
     seq_len, local, q, s = sizes.seq_len, sizes.local_seq_len, sizes.head_size, sizes.element
     scores, query, gathered = sizes.scores, sizes.query, sizes.gathered
     kept = 0.0 if recomputes else 1.0
-    volume = s * gathered * sizes.is_gathered
+    volume = exchanged(s * gathered, sizes.second_parallel)
     gather = Traffic("all_gather", volume, "second")
     scatter = Traffic("reduce_scatter", volume, "second")
     logits = Operation(
@@ -192,25 +167,26 @@ def unfused(sizes: AttentionSizes, *, recomputes: bool) -> list[Operation]:
         ),
         activations_bytes=s * (query + kept * scores),
     )
-    masked = _dropout(scores, kept, recomputes, s)
-    return [logits, _softmax(sizes.query_rows, seq_len, kept, recomputes, s), masked, attend]
+    softmax = _softmax(sizes.query_rows, seq_len, s, recomputes=recomputes)
+    masked = dropout("attention_dropout", scores, s, recomputes=recomputes)
+    return [logits, softmax, masked, attend]
 
 
-def summa_attention(
-    sizes: AttentionSizes, heads: Any, degrees: tuple[Any, Any], panels: Any
-) -> list[Operation]:
+def summa_attention(sizes: AttentionSizes, heads: Real, shard: Shard) -> list[Operation]:
     """Return attention as SUMMA products over all heads, scores split over both axes.
 
     The source defines it, but searches with fused attention.
     """
-    first, second = degrees
+    first, second = shard.tensor_parallel, shard.second_parallel
     s, seq_len, q = sizes.element, sizes.seq_len, sizes.head_size
     local, columns, width = seq_len // second, seq_len // first, q // first
     rows = sizes.batch * heads * local
     whole = sizes.batch * heads * seq_len * width
-    scores_volume = s * rows * seq_len * (first > 1)
-    values_volume = s * whole * (second > 1)
-    touched = s * sizes.batch * heads * (local * seq_len + seq_len * width + local * width * panels)
+    scores_volume = exchanged(s * rows * seq_len, first)
+    values_volume = exchanged(s * whole, second)
+    touched = (
+        s * sizes.batch * heads * (local * seq_len + seq_len * width + local * width * shard.panels)
+    )
     broadcast_scores = Traffic("broadcast", scores_volume, "tensor")
     reduce_scores = Traffic("reduce", scores_volume, "tensor")
     broadcast_values = Traffic("broadcast", values_volume, "second")
@@ -230,8 +206,8 @@ def summa_attention(
         activations_bytes=2 * s * rows * width,
         in_panels=True,
     )
-    reduction = Traffic("all_reduce", s * rows * (first > 1), "tensor")
-    softmax = _softmax(rows, columns, 1.0, False, s, reduction)
+    reduction = Traffic("all_reduce", exchanged(s * rows, first), "tensor")
+    softmax = _softmax(rows, columns, s, reduction)
     attend = Operation(
         "attend",
         True,
@@ -251,7 +227,7 @@ def summa_attention(
 
 
 def _softmax(
-    rows: Any, columns: Any, kept: float, recomputes: bool, s: Any, *traffic: Traffic
+    rows: Real, columns: Real, s: Real, *traffic: Traffic, recomputes: bool = False
 ) -> Operation:
     """Return the softmax over `rows` of `columns` scores."""
     scores = rows * columns
@@ -260,39 +236,26 @@ def _softmax(
         False,
         vector_work(2 * scores + rows * (columns - 1), 2 * s * scores, *traffic),
         vector_work(3 * scores + rows * (columns - 1), 3 * s * scores, *traffic),
-        activations_bytes=kept * s * scores,
+        activations_bytes=0.0 if recomputes else s * scores,
         is_recomputed=recomputes,
     )
 
 
-def _dropout(scores: Any, kept: float, recomputes: bool, s: Any) -> Operation:
-    """Return the dropout of scores, whose mask may be recomputed."""
-    mask = dropout("attention_dropout", scores, s)
-    return Operation(
-        mask.name,
-        False,
-        mask.forward,
-        mask.backward,
-        activations_bytes=kept * MASK_BYTES * scores,
-        is_recomputed=recomputes,
-    )
-
-
-def _attention(attention: str, sizes: Sizes, shard: Shard, local_seq_len: Any) -> list[Operation]:
+def _attention(attention: str, sizes: Sizes, shard: Shard, local_seq_len: Real) -> list[Operation]:
     """Return the operations of attention on one GPU."""
     local = AttentionSizes(
-        shard.batch,
-        sizes.seq_len,
-        local_seq_len,
-        sizes.heads // shard.first,
-        sizes.hidden // sizes.heads,
-        shard.second > 1,
-        sizes.element,
+        batch=shard.microbatch_size,
+        seq_len=sizes.seq_len,
+        local_seq_len=local_seq_len,
+        local_heads=sizes.num_heads // shard.tensor_parallel,
+        head_size=sizes.hidden_size // sizes.num_heads,
+        second_parallel=shard.second_parallel,
+        element=sizes.bytes_per_element,
     )
     if attention == "flash":
         return fused(local)
     if attention == "summa":
-        return summa_attention(local, sizes.heads, (shard.first, shard.second), shard.panels)
+        return summa_attention(local, sizes.num_heads, shard)
     return unfused(local, recomputes=attention == "unfused_recompute")
 
 
@@ -302,19 +265,15 @@ def _tensor_1d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list
     Mend R5 adds the biases of fc2 and of the projection to the rows that the reduce-scatter before
     them leaves; the source adds them to all rows.
     """
-    seq_len, hidden, _, _, s = sizes
-    batch, first, _, _ = shard
-    rows = batch * seq_len
-    scattered = batch * (seq_len // first)
-    reduced = scattered if "R5" in mends else rows
+    scattered = sizes.seq_len // shard.tensor_parallel if "R5" in mends else sizes.seq_len
+    rows, width, s = shard.microbatch_size * scattered, sizes.hidden_size, sizes.bytes_per_element
     return _layer_over_tensor_axis(
         attention,
         sizes,
         shard,
-        local_seq_len=seq_len,
-        ffn_bias=bias("fc2_bias", reduced, hidden, s),
-        projection_bias=bias("projection_bias", reduced, hidden, s),
-        scattered=scattered,
+        local_seq_len=sizes.seq_len,
+        ffn_bias=bias("fc2_bias", rows, width, s),
+        projection_bias=bias("projection_bias", rows, width, s),
     )
 
 
@@ -324,21 +283,19 @@ def _context_2d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> lis
     The source adds the two biases to different splits of the output. Mend R5 adds both to the rows
     that the reduce-scatter before them leaves.
     """
-    seq_len, hidden, _, _, s = sizes
-    batch, first, second, _ = shard
-    local = seq_len // second
-    scattered = batch * (local // first)
-    projection = bias("projection_bias", batch * local, hidden // first, s)
+    batch, width, s = shard.microbatch_size, sizes.hidden_size, sizes.bytes_per_element
+    local = sizes.seq_len // shard.second_parallel
+    scattered = batch * (local // shard.tensor_parallel)
+    projection = bias("projection_bias", batch * local, width // shard.tensor_parallel, s)
     if "R5" in mends:
-        projection = bias("projection_bias", scattered, hidden, s)
+        projection = bias("projection_bias", scattered, width, s)
     return _layer_over_tensor_axis(
         attention,
         sizes,
         shard,
         local_seq_len=local,
-        ffn_bias=bias("fc2_bias", scattered, hidden, s),
+        ffn_bias=bias("fc2_bias", scattered, width, s),
         projection_bias=projection,
-        scattered=scattered,
     )
 
 
@@ -347,34 +304,33 @@ def _layer_over_tensor_axis(
     sizes: Sizes,
     shard: Shard,
     *,
-    local_seq_len: Any,
+    local_seq_len: Real,
     ffn_bias: Operation,
     projection_bias: Operation,
-    scattered: Any,
 ) -> list[Operation]:
     """Return a layer whose products are split over the tensor axis alone."""
-    _, hidden, ffn, _, s = sizes
-    first = shard.first
-    rows = shard.batch * local_seq_len
-    volume = s * rows * hidden * (first > 1)
+    hidden, ffn, s = sizes.hidden_size, sizes.ffn_hidden_size, sizes.bytes_per_element
+    ranks = shard.tensor_parallel
+    rows = shard.microbatch_size * local_seq_len
+    scattered = shard.microbatch_size * (local_seq_len // ranks)
+    volume = exchanged(s * rows * hidden, ranks)
     gather = (Traffic("all_gather", volume),)
     scatter = (Traffic("reduce_scatter", volume),)
-    one = 1.0
     return [
-        linear("fc1", rows, hidden, ffn, one, first, s),
-        bias("fc1_bias", rows, ffn // first, s),
-        activation("activation", rows * (ffn // first), s),
-        dropout("ffn_dropout", rows * (ffn // first), s),
-        linear("fc2", rows, ffn, hidden, first, one, s),
+        linear("fc1", rows, hidden, ffn, s, over_outputs=ranks),
+        bias("fc1_bias", rows, ffn // ranks, s),
+        activation("activation", rows * (ffn // ranks), s),
+        dropout("ffn_dropout", rows * (ffn // ranks), s),
+        linear("fc2", rows, ffn, hidden, s, over_inputs=ranks),
         ffn_bias,
         dropout("ffn_output_dropout", scattered * hidden, s),
-        layer_norm("layer_norm_1", scattered, hidden, gather, scatter, s),
-        linear("qkv", rows, hidden, 3 * hidden, one, first, s),
+        layer_norm("layer_norm_1", scattered, hidden, s, gather, scatter),
+        linear("qkv", rows, hidden, 3 * hidden, s, over_outputs=ranks),
         *_attention(attention, sizes, shard, local_seq_len),
-        linear("projection", rows, hidden, hidden, first, one, s),
+        linear("projection", rows, hidden, hidden, s, over_inputs=ranks),
         projection_bias,
         dropout("attention_output_dropout", scattered * hidden, s),
-        layer_norm("layer_norm_2", scattered, hidden, gather, scatter, s),
+        layer_norm("layer_norm_2", scattered, hidden, s, gather, scatter),
     ]
 
 
@@ -385,40 +341,38 @@ def _summa_2d(attention: str, sizes: Sizes, shard: Shard, mends: Mends) -> list[
     the width. The source reduces the gradients of scale and shift over the tensor axis, mend R8
     over the second axis.
     """
-    seq_len, hidden, ffn, _, s = sizes
-    batch, first, second, panels = shard
-    local = seq_len // second
-    rows = batch * local
+    hidden, ffn, s = sizes.hidden_size, sizes.ffn_hidden_size, sizes.bytes_per_element
+    first, second = shard.tensor_parallel, shard.second_parallel
+    local = sizes.seq_len // second
+    rows = shard.microbatch_size * local
     width = hidden // first
-    degrees = (first, second)
-    norm_width = width if "R1" in mends else seq_len // first
-    statistics = s * 2 * rows * (first > 1)
-    scale_and_shift = s * (2 * hidden // first)
-    published = s * (2 * hidden // first + 2 * batch * seq_len // second) * (first > 1)
-    backward: tuple[Traffic, ...] = (Traffic("all_reduce", published),)
+    norm_width = width if "R1" in mends else sizes.seq_len // first
+    statistics = exchanged(s * 2 * rows, first)
+    forward = (Traffic("all_reduce", statistics),)
+    backward: tuple[Traffic, ...]
     if "R8" in mends:
-        over_second = Traffic("all_reduce", scale_and_shift * (second > 1), "second")
-        backward = (Traffic("all_reduce", statistics), over_second)
-
-    def norm(name: str) -> Operation:
-        forward = (Traffic("all_reduce", statistics),)
-        return layer_norm(name, rows, norm_width, forward, backward, s)
+        scale_and_shift = exchanged(s * (2 * hidden // first), second)
+        backward = (*forward, Traffic("all_reduce", scale_and_shift, "second"))
+    else:
+        tokens = 2 * shard.microbatch_size * sizes.seq_len // second
+        published = exchanged(s * (2 * hidden // first + tokens), first)
+        backward = (Traffic("all_reduce", published),)
 
     return [
-        summa("fc1", rows, hidden, ffn, degrees, panels, s),
+        summa("fc1", rows, hidden, ffn, shard, s),
         bias("fc1_bias", rows, ffn // first, s),
         activation("activation", rows * (ffn // first), s),
         dropout("ffn_dropout", rows * (ffn // first), s),
-        summa("fc2", rows, ffn, hidden, degrees, panels, s),
+        summa("fc2", rows, ffn, hidden, shard, s),
         bias("fc2_bias", rows, width, s),
         dropout("ffn_output_dropout", rows * width, s),
-        norm("layer_norm_1"),
-        summa("qkv", rows, hidden, 3 * hidden, degrees, panels, s),
+        layer_norm("layer_norm_1", rows, norm_width, s, forward, backward),
+        summa("qkv", rows, hidden, 3 * hidden, shard, s),
         *_attention(attention, sizes, shard, local),
-        summa("projection", rows, hidden, hidden, degrees, panels, s),
+        summa("projection", rows, hidden, hidden, shard, s),
         bias("projection_bias", rows, width, s),
         dropout("attention_output_dropout", rows * width, s),
-        norm("layer_norm_2"),
+        layer_norm("layer_norm_2", rows, norm_width, s, forward, backward),
     ]
 
 

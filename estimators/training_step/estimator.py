@@ -39,7 +39,7 @@ from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.structure import flag
 from estimators.training_step import inputs as given
-from estimators.training_step import power, shapes, timings
+from estimators.training_step import power, shapes, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
@@ -114,7 +114,7 @@ def _takes_range(constant: str, columns: Columns) -> Array:
     A constant whose range is the spread of measured kernels has it in rows that read these.
     Rows that use the formula have the ranges of the formula's constants.
     """
-    source = given.MEASURED_IN.get(constant)
+    source = system_inputs.MEASURED_IN.get(constant)
     if source is None or source not in columns:
         return every_row(constant, columns)
     return np.not_equal(columns[source], FORMULA)
@@ -153,7 +153,7 @@ class TrainingStep(SearchedEstimator):
         parts=TIMES,
         memory=(*MEMORY, *BESIDES, "framework_bytes"),
         formulas=FORMULAS,
-        rates=given.RATES,
+        rates=system_inputs.RATES,
         least_flops=_least_flops,
         peak_flops_per_second=lambda columns: np.asarray(_peak(Problem.of(columns))),
         cell_figures={
@@ -175,8 +175,8 @@ class TrainingStep(SearchedEstimator):
         super().__init__()
         self._latest = Latest()
         self.constants = Constants(
-            names=given.CONSTANTS,
-            places=given.places,
+            names=system_inputs.CONSTANTS,
+            places=system_inputs.places,
             takes_range=_takes_range,
             timed_kernels=timings.files(self._system),
             independent_share=self._independent_share,
@@ -292,12 +292,13 @@ class TrainingStep(SearchedEstimator):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
             problem = shared.problem.with_recompute(values[CHANGES])
             figures = figures_of(shared, problem, layouts["zero_stage"])
-            derived: dict[str, Array] = {}
+            derived: dict[str, Real] = {}
             if missing := set(wanted) - figures.keys() - {*relation.keys}:
                 parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
-                derived = _memory(parts, problem.kept, problem.system)
-                if not missing <= derived.keys():
-                    derived |= _derived(figures, derived["memory_bytes"], problem, catalog)
+                memory = _memory(parts, problem.kept, problem.system)
+                derived |= memory
+                if not missing <= memory.keys():
+                    derived |= _derived(figures, memory["memory_bytes"], problem, catalog)
         return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
@@ -309,7 +310,7 @@ def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, A
 
 def _derived(
     figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
-) -> dict[str, Array]:
+) -> dict[str, Real]:
     """Return the other figures that views derive from the stored ones, one element a row."""
     rows = {name: figure.rows for name, figure in figures.items()}
     allocated = sum(rows[name] for name in MEMORY)

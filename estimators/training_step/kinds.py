@@ -5,14 +5,19 @@ A layer's time and memory are computed once for each kind. Within a kind `sparse
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Problem
     from estimators.values import Real
+
+
+T = TypeVar("T")
+"""Figures of a kind: a number, an array, or a dictionary or named tuple of them."""
 
 
 class Kind(NamedTuple):
@@ -44,25 +49,41 @@ def kinds_of(problem: Problem) -> list[Kind]:
     ]
 
 
-def average(kinds: Sequence[Kind], figures: Sequence[Any]) -> Any:
-    """Return a figure of the average layer: a number, an array, or a dictionary or tuple of them.
+def over_kinds(counts: Mapping[str, Real], figures: Mapping[str, T]) -> T:
+    """Return the sum over kinds of layers: number of layers times the figure of one.
+
+    The figure of a kind without layers is ignored: a batch may hold another model's figure there.
 
     Parameters
     ----------
+    counts
+        Kind of layer -> number of layers, or share of them.
     figures
-        The figure of each kind; ignored where a model has no layer of the kind.
+        Kind of layer -> its figure: a number, an array, or a dictionary or named tuple of them.
     """
-    first = figures[0]
-    if len(kinds) == 1:
-        return first
+    of_kind: Mapping[str, Any] = figures
+    first: Any = of_kind[next(iter(counts))]
+    summed: Any
     if isinstance(first, dict):
-        return {name: average(kinds, [figure[name] for figure in figures]) for name in first}
-    if isinstance(first, tuple):
-        return type(first)(*(average(kinds, parts) for parts in zip(*figures, strict=True)))
-    return sum(
-        np.where(kind.share > 0, kind.share * figure, 0.0)
-        for kind, figure in zip(kinds, figures, strict=True)
-    )
+        summed = {
+            part: over_kinds(counts, {name: of_kind[name][part] for name in counts})
+            for part in first
+        }
+    elif isinstance(first, tuple):
+        summed = type(first)(
+            *(
+                over_kinds(counts, {name: of_kind[name][place] for name in counts})
+                for place in range(len(first))
+            )
+        )
+    elif len(counts) == 1:
+        [count] = counts.values()
+        summed = count * first
+    else:
+        parts = (np.where(count > 0, count * of_kind[name], 0.0) for name, count in counts.items())
+        summed = reduce(np.add, parts)
+    result: T = summed
+    return result
 
 
 def of_last(kinds: Sequence[Kind], figures: Sequence[Real]) -> Real:

@@ -6,7 +6,7 @@ Modules `placement` and `in_flight` compute one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -239,18 +239,6 @@ def _balanced_products(shape: Shape) -> tuple[Real, Real]:
     cost = np.maximum(4 * width * hidden + 3 * number(shape.ffn_hidden_size) * hidden, 1.0)
     layers = np.maximum(number(shape.num_layers, 1.0), 1.0)
     return cost, layers * cost + shape.vocab_size * hidden
-
-
-def over_kinds(layers: Mapping[str, Real], figures: Mapping[str, Real]) -> Real:
-    """Return the sum over kinds of layers: number of layers times the figure of one.
-
-    The figure of a kind without layers is ignored: a batch may hold another model's figure there.
-    """
-    if len(layers) == 1:
-        [(name, count)] = layers.items()
-        return count * figures[name]
-    parts = (np.where(count > 0, count * figures[name], 0.0) for name, count in layers.items())
-    return reduce(np.add, parts)
 
 
 def ranks_at(pipelines: Pipelines) -> Ranks:

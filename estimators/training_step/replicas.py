@@ -23,11 +23,12 @@ from estimators.structure import equals
 from estimators.training_step import formats, network
 from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.host import optimizer_launch_seconds as launch_seconds
+from estimators.training_step.kinds import over_kinds
 from estimators.training_step.network import Group
-from estimators.training_step.pipelines import Ranks, over_kinds
 
 if TYPE_CHECKING:
     from estimators.decoder import Parameters, Shape
+    from estimators.training_step.pipelines import Ranks
     from estimators.training_step.problem import Layout, Network, Problem
     from estimators.values import Array, Flag, Real
 
@@ -170,10 +171,6 @@ class BucketExchange(NamedTuple):
     embedding: Real
     call: Real
 
-    def take(self, index: Array | None) -> BucketExchange:
-        """Return one element a place of `index`; None: as it is."""
-        return BucketExchange(*(take(figure, index) for figure in self))
-
 
 class UnitExchange(NamedTuple):
     """Seconds of the exchanges of ZeRO 3: of one layer, and of the vocabulary.
@@ -187,10 +184,6 @@ class UnitExchange(NamedTuple):
     vocabulary_scattered: Real
     vocabulary_gathered: Real
     layers: Real
-
-    def take(self, index: Array | None) -> UnitExchange:
-        """Return one element a place of `index`; None: as it is."""
-        return UnitExchange(*(take(figure, index) for figure in self))
 
 
 def exchanges_of(
@@ -214,17 +207,18 @@ def exchanges_of(
     differs = np.any(problem.overlap.waits_for_sharded_gradients) or np.any(
         problem.sharding.shard_copy_seconds
     )
-    sharded = {stage: bool(stage > 0 and differs) for stage in stages}
-    in_buckets = {
-        is_sharded: bucket_exchange(share, group, problem, is_sharded=is_sharded).take(to_share)
-        for is_sharded in {sharded[stage] for stage in stages if stage < 3}
-    }
-    return {
-        stage: in_buckets[sharded[stage]]
-        if stage < 3
-        else unit_exchange(share, group, problem).take(to_share)
-        for stage in stages
-    }
+    in_buckets: dict[bool, BucketExchange] = {}
+    exchanges: dict[int, BucketExchange | UnitExchange] = {}
+    for stage in stages:
+        is_sharded = bool(stage > 0 and differs)
+        if stage == 3:
+            exchanges[stage] = take(unit_exchange(share, group, problem), to_share)
+            continue
+        if is_sharded not in in_buckets:
+            exchange = bucket_exchange(share, group, problem, is_sharded=is_sharded)
+            in_buckets[is_sharded] = take(exchange, to_share)
+        exchanges[stage] = in_buckets[is_sharded]
+    return exchanges
 
 
 def bucket_exchange(

@@ -1,4 +1,4 @@
-"""Seconds of one layer and microbatch as a step needs them."""
+"""Seconds of one layer and microbatch as a step needs them, and to add its gradients up."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.factored import take
 from estimators.training_step import network
 from estimators.training_step.gemm import stream_seconds
-from estimators.training_step.layer import Layer
 from estimators.training_step.network import Group
 from estimators.training_step.replicas import Share, layer_shares
 
@@ -17,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from estimators.decoder import Parameters
+    from estimators.training_step.layer import Layer
     from estimators.training_step.problem import Layout, Problem
     from estimators.training_step.sizes import Size
-    from estimators.training_step.vocabulary import Vocabulary
-    from estimators.values import Array, Real
+    from estimators.values import Real
 
 
 class Spent(NamedTuple):
@@ -38,14 +36,12 @@ class Spent(NamedTuple):
         Seconds in which the host launches both passes.
     launches, forward_launches
         Number of launches of both passes, and of the forward pass.
-    clock, joules
+    clock, joules, weight_gradients
         See `layer.Layer`.
     sent_bytes
         Bytes that a GPU sends to the next stage.
     gathering
         Seconds to gather them there, where each GPU needs all tokens.
-    weight_gradients
-        See `layer.Layer`.
     """
 
     parts: dict[str, Real]
@@ -57,14 +53,9 @@ class Spent(NamedTuple):
     forward_launches: Real
     clock: Real
     joules: Real
+    weight_gradients: Real
     sent_bytes: Real
     gathering: Real
-    weight_gradients: Real
-
-    def take(self, index: Array | None) -> Spent:
-        """Return one element a place of `index`; None: as it is."""
-        parts = {name: take(part, index) for name, part in self.parts.items()}
-        return Spent(parts, *(take(figure, index) for figure in self[1:]))
 
 
 class Added(NamedTuple):
@@ -84,83 +75,13 @@ class Added(NamedTuple):
     vocabulary: Real
     share: Real
 
-    def take(self, index: Array | None) -> Added:
-        """Return one element a place of `index`; None: as it is."""
-        layers = {name: take(seconds, index) for name, seconds in self.layers.items()}
-        return Added(layers, take(self.vocabulary, index), take(self.share, index))
-
-
-def added_of(
-    counts: Mapping[str, Parameters], share: Share, problem: Problem, layout: Layout
-) -> Added:
-    """Return the seconds to add gradients up; `share` is that with most parameters."""
-    of_layer = layer_shares(counts, problem.shape, layout)
-    vocabulary = next(iter(counts.values())).embedding / layout.tensor_parallel
-
-    def seconds(parameters: Real) -> Real:
-        traffic = problem.sharding.accumulation_traffic_bytes * parameters
-        return stream_seconds(traffic, problem.system)
-
-    return Added(
-        {name: seconds(dense + experts) for name, (dense, experts) in of_layer.items()},
-        seconds(vocabulary),
-        seconds(share.dense + share.experts),
-    )
-
-
-class Costs(NamedTuple):
-    """Seconds and joules of a microbatch in each split.
-
-    Attributes
-    ----------
-    layer
-        Those of an average layer.
-    by_kind
-        Kind of layer -> those of one.
-    vocabulary
-        Those of embedding and output layer.
-    added
-        Seconds to add gradients up.
-    """
-
-    layer: Spent
-    by_kind: dict[str, Spent]
-    vocabulary: Vocabulary
-    added: Added
-
 
 def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spent:
     """Return the seconds of a layer as a step needs them."""
-    tensor, volume = layout.tensor_parallel, 2.0 * size.tokens * size.hidden
-    group = Group(tensor, problem.network.nvlink_size)
-    whole = network.gather_seconds(group, volume, problem.network)
-    waits = layer.forward["host"] + layer.backward["host"]
-    return Spent(
-        of_layers(layer),
-        layer.seconds,
-        layer.forward_seconds,
-        waits,
-        layer.host.seconds,
-        layer.host.launches,
-        layer.host.forward_launches,
-        layer.clock,
-        layer.joules,
-        volume / tensor,
-        np.where(layout.uses_sequence_parallel, 0.0, whole),
-        layer.weight_gradients,
-    )
-
-
-def of_layers(layer: Layer) -> dict[str, Real]:
-    """Return the seconds of one layer and microbatch by part of the step."""
-    forward, backward, again = layer.forward, layer.backward, layer.recompute
+    forward, backward, again, host = layer.forward, layer.backward, layer.recompute, layer.host
     both = {name: forward[name] + backward[name] for name in forward}
-    comm = {
-        f"{name}_seconds": both[name] + again[name]
-        for name in ("tensor_comm", "context_comm", "expert_comm")
-    }
-    # hidden transfers take multiprocessors from the products that run meanwhile
-    return {
+    parts = {
+        # hidden transfers take multiprocessors from the products that run meanwhile
         "gemm_seconds": both["gemm"] + both["hidden"],
         "attention_seconds": both["attention"],
         "elementwise_seconds": both["elementwise"],
@@ -169,5 +90,41 @@ def of_layers(layer: Layer) -> dict[str, Real]:
         + again["elementwise"]
         + again["hidden"],
         "host_seconds": both["host"],
-        **comm,
+        "tensor_comm_seconds": both["tensor_comm"] + again["tensor_comm"],
+        "context_comm_seconds": both["context_comm"] + again["context_comm"],
+        "expert_comm_seconds": both["expert_comm"] + again["expert_comm"],
     }
+    volume = 2.0 * size.tokens * size.hidden
+    group = Group(layout.tensor_parallel, problem.network.nvlink_size)
+    whole = network.gather_seconds(group, volume, problem.network)
+    return Spent(
+        parts,
+        seconds=layer.seconds,
+        forward=layer.forward_seconds,
+        waits=both["host"],
+        launched=host.seconds,
+        launches=host.launches,
+        forward_launches=host.forward_launches,
+        clock=layer.clock,
+        joules=layer.joules,
+        weight_gradients=layer.weight_gradients,
+        sent_bytes=volume / layout.tensor_parallel,
+        gathering=np.where(layout.uses_sequence_parallel, 0.0, whole),
+    )
+
+
+def added_of(
+    counts: Mapping[str, Parameters], share: Share, problem: Problem, layout: Layout
+) -> Added:
+    """Return the seconds to add gradients up; `share` is that with most parameters."""
+    traffic, system = problem.sharding.accumulation_traffic_bytes, problem.system
+    layers = {
+        name: stream_seconds(traffic * (dense + experts), system)
+        for name, (dense, experts) in layer_shares(counts, problem.shape, layout).items()
+    }
+    vocabulary = next(iter(counts.values())).embedding / layout.tensor_parallel
+    return Added(
+        layers,
+        stream_seconds(traffic * vocabulary, system),
+        stream_seconds(traffic * (share.dense + share.experts), system),
+    )

@@ -1,7 +1,10 @@
 """One step of a pipeline of stages, put together from layers, vocabulary and replicas.
 
 The rank that works longest works on every microbatch, and waits for others while the pipeline fills
-and drains (module `schedule`): ``step = microbatches x rank + bubble + transfers + replicas``.
+and drains (module `schedule`)::
+
+    step = microbatches x (layers + vocabulary + adding of gradients) + bubble
+           + transfers between stages + exchange between replicas + optimizer
 """
 
 from __future__ import annotations
@@ -14,22 +17,19 @@ import numpy as np
 
 from estimators.factored import Gathered, stacked, take
 from estimators.training_step import network
-from estimators.training_step.kinds import average, kinds_of, of_last
+from estimators.training_step.host import QUEUE
+from estimators.training_step.kinds import kinds_of, of_last, over_kinds
 from estimators.training_step.layer import layer_of
 from estimators.training_step.memory import (
-    Microbatch,
-    RankBytes,
     bytes_of_ranks,
-    further_bytes,
     library_bytes,
-    microbatch_of,
-    needs_most,
-    unused_bytes,
+    peak_of,
+    stored_bytes,
 )
-from estimators.training_step.pace import paced_by
-from estimators.training_step.pipelines import microbatches_of, over_kinds
+from estimators.training_step.pipelines import Pipelines, microbatches_of
 from estimators.training_step.replicas import Window, exchange_seconds
-from estimators.training_step.spent import Costs, Spent, spent_on
+from estimators.training_step.schedule import pace_of
+from estimators.training_step.spent import Added, Spent, spent_on
 from estimators.training_step.vocabulary import (
     FurtherLayer,
     Vocabulary,
@@ -38,9 +38,8 @@ from estimators.training_step.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from estimators.training_step.pipelines import Pipelines
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.tables import Shared, Splits, ZeroStage
+    from estimators.training_step.tables import Shared, Splits
     from estimators.values import Array, Real
 
 TIMES = (
@@ -57,58 +56,80 @@ def figures_of(shared: Shared, problem: Problem, zero_stage: Array) -> dict[str,
 
     `zero_stage` is the ZeRO stage of each layout.
     """
-    splits = shared.splits
+    splits, layout = shared.splits, shared.splits.split
     costs = costs_of(shared, problem)
-    parts, window = passes(costs, shared.pipelines, problem, splits.split)
-    stored = stored_bytes(shared, problem)
-    ranks = bytes_of_ranks(stored, shared.flight, costs.layer, problem, splits.split)
-    before = Before(reduce(np.add, parts.values()), window, ranks)
-    by_stage = {
-        stage: stage_figures(stage, figures, before, shared.end_seconds, problem)
-        for stage, figures in shared.by_zero_stage.items()
-    }
+    parts, window = passes(costs, shared.pipelines, problem, layout)
+    before_exchange = reduce(np.add, parts.values())
+    stored = take(stored_bytes(shared.size, problem, splits.layer), splits.to_layer)
+    ranks = bytes_of_ranks(stored, shared.flight, costs.layer, problem, layout)
+    by_stage = {}
+    for stage, zero in shared.by_zero_stage.items():
+        exchange = exchange_seconds(stage, zero.exchange, problem, window) + shared.end_seconds
+        fullest, memory = peak_of(zero.state_of_split, ranks, problem.kept.fragmentation)
+        by_split = {
+            "step_seconds": before_exchange + exchange + zero.optimizer_of_split,
+            "data_comm_seconds": exchange,
+            **memory,
+        }
+        by_stage[stage] = StageFigures(by_split, zero.by_share, fullest)
     parts["library_bytes"] = take(library_bytes(problem, splits.share), splits.to_share)
-    parts["layer_joules"] = layer_joules(costs.layer, costs.vocabulary, problem, splits.split)
+    # joules above idle of an average GPU
+    of_all = problem.shape.num_layers * costs.layer.joules + costs.vocabulary.joules
+    parts["layer_joules"] = window.microbatches * of_all / layout.pipeline_parallel
     parts["relative_clock"] = costs.layer.clock
-    by_split = {name: Gathered(part, splits.to_split) for name, part in parts.items()}
-    return by_split | of_layouts(zero_stage, by_stage, splits)
+    by_name = {name: Gathered(part, splits.to_split) for name, part in parts.items()}
+    return by_name | of_layouts(zero_stage, by_stage, splits)
+
+
+# ---- one microbatch ----
+
+
+class Costs(NamedTuple):
+    """Seconds and joules of a microbatch in each split.
+
+    Attributes
+    ----------
+    layer
+        Those of an average layer.
+    by_kind
+        Kind of layer -> those of one.
+    vocabulary
+        Those of embedding and output layer.
+    added
+        Seconds to add gradients up.
+    """
+
+    layer: Spent
+    by_kind: dict[str, Spent]
+    vocabulary: Vocabulary
+    added: Added
 
 
 def costs_of(shared: Shared, problem: Problem) -> Costs:
     """Return the seconds of a microbatch; a layer is computed once for all splits that share it."""
     table, to_layer, size = shared.splits.layer, shared.splits.to_layer, shared.size
     kinds = kinds_of(problem)
-    spent = [
-        spent_on(layer_of(shared.work[kind.name], kind.problem, table), size, kind.problem, table)
+    spent = {
+        kind.name: spent_on(
+            layer_of(shared.work[kind.name], kind.problem, table), size, kind.problem, table
+        )
         for kind in kinds
-    ]
-    of_average: Spent = average(kinds, spent)
-    vocabulary = vocabulary_of(shared.vocabulary, problem, of_average.clock)
+    }
+    average = over_kinds({kind.name: kind.share for kind in kinds}, spent)
+    vocabulary = vocabulary_of(shared.vocabulary, problem, average.clock)
     if np.any(problem.shape.num_mtp_layers):
-        figures = ([getattr(part, name) for part in spent] for name in FurtherLayer._fields)
-        further = FurtherLayer(*(of_last(kinds, figure) for figure in figures))
+        seconds, joules, clock = (
+            of_last(kinds, [getattr(of_kind, name) for of_kind in spent.values()])
+            for name in FurtherLayer._fields
+        )
+        further = FurtherLayer(seconds, joules, clock)
         vocabulary = with_further_tokens(vocabulary, further, size, problem, table)
-    layer = of_average.take(to_layer)
-    by_kind = {kinds[0].name: layer}
-    if len(kinds) > 1:
-        by_kind = {
-            kind.name: seconds.take(to_layer) for kind, seconds in zip(kinds, spent, strict=True)
-        }
-    vocabulary = Vocabulary(*(take(figure, to_layer) for figure in vocabulary))
-    return Costs(layer, by_kind, vocabulary, shared.added)
+    layer = take(average, to_layer)
+    by_kind = take(spent, to_layer) if len(kinds) > 1 else {kinds[0].name: layer}
+    return Costs(layer, by_kind, take(vocabulary, to_layer), shared.added)
 
 
-def stored_bytes(shared: Shared, problem: Problem) -> dict[str, Microbatch]:
-    """Return the bytes of a microbatch by kind of layer; `mtp` are layers of further tokens."""
-    table, to_layer, size = shared.splits.layer, shared.splits.to_layer, shared.size
-    kinds = kinds_of(problem)
-    stored = {kind.name: microbatch_of(size, kind.problem, table).take(to_layer) for kind in kinds}
-    if np.any(problem.shape.num_mtp_layers):
-        last = kinds[-1]
-        further = take(further_bytes(size, last.problem), to_layer)
-        layer = stored[last.name]
-        stored["mtp"] = layer._replace(kept=layer.kept + further)
-    return stored
+# ---- all microbatches ----
 
 
 def passes(
@@ -124,17 +145,27 @@ def passes(
     costs
         One element a row of `layout`.
     """
-    layer, kinds, ends = costs.layer, costs.by_kind, costs.vocabulary
-    microbatches = microbatches_of(problem.run, layout)
-    paced = paced_by(costs, pipelines, problem, layout)
-    pace = paced.pace
+    layer, kinds, ends, added = costs
+    pace = pace_of(work_of(costs), pipelines, problem, layout)
     # layers that predict further tokens have their time in that of the output layer
     layers = {name: count for name, count in pace.layers.items() if name in kinds}
-    parts = {
-        name: microbatches
-        * over_kinds(layers, {kind: spent.parts[name] for kind, spent in kinds.items()})
-        for name in layer.parts
-    }
+    once = over_kinds(layers, {name: spent.parts for name, spent in kinds.items()})
+    forward = over_kinds(layers, {name: spent.forward for name, spent in kinds.items()})
+    both = over_kinds(layers, {name: spent.seconds for name, spent in kinds.items()})
+    of_ends = pace.embedding * (ends.embedding + ends.embedding_comm)
+    of_ends = of_ends + pace.output * (ends.output + ends.output_comm)
+    forward, both = forward + of_ends / 3, both + of_ends
+    is_single, num_layers = layout.pipeline_parallel == 1, problem.shape.num_layers
+    adding = over_kinds(pace.layers, added.layers)
+    adding = adding + (pace.embedding + pace.output) * added.vocabulary
+    # one table may be both embedding and output layer
+    adding = np.where(is_single, added.share, adding)
+    busy = both + adding - num_layers * layer.waits
+    saved = np.where(is_single, saved_seconds(layer, busy, num_layers, problem), 0.0)
+    forward = forward - saved / 3
+
+    microbatches = microbatches_of(problem.run, layout)
+    parts = {name: microbatches * part for name, part in once.items()}
     has_output, has_embedding = microbatches * pace.output, microbatches * pace.embedding
     parts["vocabulary_seconds"] = has_output * ends.output + has_embedding * ends.embedding
     parts["tensor_comm_seconds"] = (
@@ -142,13 +173,13 @@ def passes(
         + has_output * ends.output_comm
         + has_embedding * ends.embedding_comm
     )
-    parts["host_seconds"] = np.maximum(parts["host_seconds"] - microbatches * paced.saved, 0.0)
-    parts["accumulation_seconds"] = microbatches * paced.added
+    parts["host_seconds"] = np.maximum(parts["host_seconds"] - microbatches * saved, 0.0)
+    parts["accumulation_seconds"] = microbatches * adding
     parts["bubble_seconds"] = pace.bubble
-    parts["pipeline_comm_seconds"] = _transfers(layer, problem, layout)
+    parts["pipeline_comm_seconds"] = transfers(layer, microbatches, problem, layout)
     return parts, Window(
-        paced.forward,
-        paced.backward,
+        forward,
+        both + adding - saved - forward,
         layer.forward,
         layer.seconds - layer.forward,
         microbatches,
@@ -157,22 +188,77 @@ def passes(
     )
 
 
-class Before(NamedTuple):
-    """A step before its exchange over replicas and its optimizer, one element a split.
+def work_of(costs: Costs) -> dict[str, tuple[Real, Real, Real]]:
+    """Return the seconds of a microbatch by kind of work, as `schedule.pace_of` takes them.
 
-    Attributes
-    ----------
-    seconds
-        The sum of its parts.
-    window
-        Arithmetic that an exchange may hide in.
-    ranks
-        Bytes of the ranks that may need most memory, without their state.
+    A third of the time of embedding and output layer is forward. Of the output layer another third
+    makes the gradient of its weights; of the embedding the whole backward pass does. The time of
+    layers that predict further tokens is part of the time of the output layer.
     """
+    vocabulary, added = costs.vocabulary, costs.added
+    work: dict[str, tuple[Real, Real, Real]] = {}
+    for name, spent in costs.by_kind.items():
+        adding = added.layers[name]
+        backward = spent.seconds - spent.forward + adding
+        work[name] = (spent.forward, backward, spent.weight_gradients + adding)
+    if "mtp" in added.layers:
+        work["mtp"] = (0.0, added.layers["mtp"], added.layers["mtp"])
+    embedding = vocabulary.embedding + vocabulary.embedding_comm
+    gradient = embedding * 2 / 3 + added.vocabulary
+    work["embedding"] = (embedding / 3, gradient, gradient)
+    output = vocabulary.output + vocabulary.output_comm
+    work["output"] = (output / 3, output * 2 / 3 + added.vocabulary, output / 3 + added.vocabulary)
+    return work
 
-    seconds: Real
-    window: Window
-    ranks: list[RankBytes]
+
+def saved_seconds(layer: Spent, work: Real, layers: Real, problem: Problem) -> Real:
+    """Return the seconds of waiting that a single stage saves in a microbatch.
+
+    A stage of a pipeline synchronizes between passes and saves nothing. A single stage does not
+    synchronize: during passes that keep the GPU busy for longer, and during the output layer, the
+    host runs ahead, as far as the queue is long. At best the longer of all launches and all work
+    remains. A mixture saves nothing, because the host waits for the GPU in each layer.
+
+    Parameters
+    ----------
+    layer
+        One layer and microbatch.
+    work
+        Seconds of the GPU for the microbatch: layers, vocabulary and gradients.
+    layers
+        Layers of the stage.
+    """
+    host = problem.host
+    vocabulary = host.vocabulary_launches * host.host_seconds_per_launch
+    together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)
+    # the launches of a pass are about half of those of both
+    room = 2 * QUEUE
+    saved = (layers * layer.waits - together) * (room / np.maximum(layers * layer.launches, room))
+    return np.where(problem.shape.sparse_share > 0, 0.0, saved)
+
+
+def transfers(layer: Spent, microbatches: Real, problem: Problem, layout: Layout) -> Real:
+    """Return the seconds of a step for activations and their gradients between stages.
+
+    Each rank of a tensor-parallel group sends its share of the tokens. A stage that needs all
+    tokens gathers them in its node (arXiv 2104.04473 section 4.1). Further messages of a program,
+    and waits of its host, take `pipeline_hop_seconds`.
+
+    With m microbatches, v chunks, p stages and the hidden share o (0 for one chunk) a step has
+    ``v m (1 - o) + p - 1 + o p (v - 1)`` transfers each way.
+    """
+    group = network.pipeline_of(problem.network, layout)
+    once = network.neighbour_seconds(group, layer.sent_bytes, problem.network) + layer.gathering
+    once = once + problem.program.pipeline_hop_seconds
+    stages, chunks = layout.pipeline_parallel, layout.virtual_pipeline
+    # a stage with several chunks waits only while the pipeline fills and drains
+    overlap = np.where(chunks > 1, problem.overlap.pipeline_overlap_fraction, 0.0)
+    steady = chunks * microbatches * (1 - overlap)
+    ends = stages - 1 + overlap * stages * (chunks - 1)
+    return np.where(stages > 1, 2 * once * (steady + ends), 0.0)
+
+
+# ---- figures by ZeRO stage ----
 
 
 class StageFigures(NamedTuple):
@@ -184,39 +270,13 @@ class StageFigures(NamedTuple):
         Name -> figures with one element a split.
     by_share
         Name -> figures with one element a share, for each rank that may need most memory.
-    rank
+    fullest
         For each split the place of the rank that needs most.
     """
 
     by_split: dict[str, Real]
     by_share: dict[str, list[Real]]
-    rank: Array
-
-
-def stage_figures(
-    stage: int, figures: ZeroStage, before: Before, end_seconds: Real, problem: Problem
-) -> StageFigures:
-    """Return the figures under one ZeRO stage, of the rank that needs most memory then."""
-    exchange = exchange_seconds(stage, figures.exchange, problem, before.window) + end_seconds
-    rank, needed = needs_most(figures.state_of_split, before.ranks)
-    place = rank * np.size(rank) + np.arange(np.size(rank))
-    fullest = RankBytes(
-        *(np.stack(of_ranks).take(place) for of_ranks in zip(*before.ranks, strict=True))
-    )
-    return StageFigures(
-        {
-            "step_seconds": before.seconds + exchange + figures.optimizer_of_split,
-            "data_comm_seconds": exchange,
-            "unused_bytes": unused_bytes(needed, fullest.besides, problem.kept.fragmentation),
-            "activations_bytes": fullest.activations,
-            "logits_bytes": fullest.logits,
-        },
-        {
-            "optimizer_seconds": [figures.optimizer] * len(figures.state),
-            **{name: [state[name] for state in figures.state] for name in figures.state[0]},
-        },
-        rank,
-    )
+    fullest: Array
 
 
 def of_layouts(
@@ -224,7 +284,7 @@ def of_layouts(
 ) -> dict[str, Gathered]:
     """Return the figures of each layout's ZeRO stage, for the rank that needs most memory."""
     stages = list(by_stage.values())
-    num_splits, num_shares = len(stages[0].rank), np.size(splits.share.pipeline_parallel)
+    num_splits, num_shares = len(stages[0].fullest), np.size(splits.share.pipeline_parallel)
     num_ranks = len(next(iter(stages[0].by_share.values())))
     split = np.arange(num_splits) if splits.to_split is None else splits.to_split
     share = np.arange(num_splits) if splits.to_share is None else splits.to_share
@@ -232,57 +292,15 @@ def of_layouts(
     ordinal[list(by_stage)] = np.arange(len(stages))
     # tables of all stages one below the other: a row is a stage and a split
     place = ordinal.take(zero_stage) * num_splits + split
-    # or a stage, a rank and a share
-    share_of = [
-        share + (num_ranks * number + stage.rank) * num_shares
-        for number, stage in enumerate(stages)
-    ]
-    share_place = np.concatenate(share_of).take(place)
-    by_split = {
+    figures = {
         name: Gathered(stacked([stage.by_split[name] for stage in stages], num_splits), place)
         for name in stages[0].by_split
     }
-    return by_split | {
-        name: Gathered(
-            stacked([table for stage in stages for table in stage.by_share[name]], num_shares),
-            share_place,
-        )
-        for name in stages[0].by_share
-    }
-
-
-def layer_joules(layer: Spent, vocabulary: Vocabulary, problem: Problem, layout: Layout) -> Real:
-    """Return the joules above idle that an average GPU spends on layers and vocabulary in a step.
-
-    ``microbatches x (layers x joules of a layer + joules of the vocabulary) / stages``.
-
-    Parameters
-    ----------
-    layer, vocabulary
-        Figures of one microbatch, one element a row of `layout`.
-    """
-    microbatches = microbatches_of(problem.run, layout)
-    of_all = problem.shape.num_layers * layer.joules + vocabulary.joules
-    return microbatches * of_all / layout.pipeline_parallel
-
-
-def _transfers(layer: Spent, problem: Problem, layout: Layout) -> Real:
-    """Return the seconds of a step for activations and their gradients between stages.
-
-    Each rank of a tensor-parallel group sends its share of the tokens. A stage that needs all
-    tokens gathers them in its node (arXiv 2104.04473 section 4.1). Further messages of a program,
-    and waits of its host, take `pipeline_hop_seconds`.
-
-    With m microbatches, v chunks, p stages and the hidden share o (0 for one chunk) a step has
-    ``v m (1 - o) + p - 1 + o p (v - 1)`` transfers each way.
-    """
-    microbatches = microbatches_of(problem.run, layout)
-    group = network.pipeline_of(problem.network, layout)
-    once = network.neighbour_seconds(group, layer.sent_bytes, problem.network) + layer.gathering
-    once = once + problem.program.pipeline_hop_seconds
-    stages, chunks = layout.pipeline_parallel, layout.virtual_pipeline
-    # a stage with several chunks waits only while the pipeline fills and drains
-    overlap = np.where(chunks > 1, problem.overlap.pipeline_overlap_fraction, 0.0)
-    steady = chunks * microbatches * (1 - overlap)
-    ends = stages - 1 + overlap * stages * (chunks - 1)
-    return np.where(stages > 1, 2 * once * (steady + ends), 0.0)
+    # or a stage, a rank and a share
+    fullest = np.stack([stage.fullest for stage in stages])
+    rank = num_ranks * np.arange(len(stages))[:, np.newaxis] + fullest
+    share_place = (rank * num_shares + share).take(place)
+    for name in stages[0].by_share:
+        tables = [table for stage in stages for table in stage.by_share[name]]
+        figures[name] = Gathered(stacked(tables, num_shares), share_place)
+    return figures

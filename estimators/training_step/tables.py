@@ -104,19 +104,19 @@ class ZeroStage(NamedTuple):
     ----------
     exchange
         Seconds of the exchanges over replicas, one element a split.
-    optimizer, optimizer_of_split
-        Seconds of the optimizer, one element a share and one a split.
-    state
-        Bytes of the state of each rank that may need most memory, one element a share.
+    optimizer_of_split
+        Seconds of the optimizer, one element a split.
     state_of_split
-        Their sums, one element a split.
+        Bytes of the state of each rank that may need most memory, one element a split.
+    by_share
+        Name -> figures of each of these ranks, one element a share: seconds of the optimizer, and
+        the parts of the state.
     """
 
     exchange: BucketExchange | UnitExchange
-    optimizer: Real
     optimizer_of_split: Real
-    state: list[dict[str, Real]]
     state_of_split: list[Real]
+    by_share: dict[str, list[Real]]
 
 
 class Shared(NamedTuple):
@@ -184,7 +184,7 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
         size,
         {kind.name: work_of(kind.problem, splits.layer) for kind in kinds},
         vocabulary_work(size, problem, splits.layer),
-        added_of(counts, most, problem, splits.share).take(splits.to_share),
+        take(added_of(counts, most, problem, splits.share), splits.to_share),
         pipelines,
         held_at(pipelines),
         take(end_seconds(problem, splits.share), splits.to_share),
@@ -223,12 +223,12 @@ def zero_stage(
         }
         for share in shares
     ]
+    by_share = {name: [of_rank[name] for of_rank in state] for name in state[0]}
     return ZeroStage(
         exchange,
-        optimizer,
         take(optimizer, to_share),
-        state,
-        [take(reduce(np.add, rank.values()), to_share) for rank in state],
+        [take(reduce(np.add, of_rank.values()), to_share) for of_rank in state],
+        {"optimizer_seconds": [optimizer] * len(state), **by_share},
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,10 +12,12 @@ from hypothesis import strategies as st
 from estimators.collectives import Network, ring
 
 NETWORK = Network(
-    fast_bandwidth=200e9,
-    fast_latency=2e-6,
-    slow_bandwidth=20e9,
-    slow_latency=5e-6,
+    nvlink_bytes_per_second=250e9,
+    nvlink_efficiency=0.8,
+    nvlink_latency_seconds=2e-6,
+    network_bytes_per_second=25e9,
+    network_efficiency=0.8,
+    network_latency_seconds=5e-6,
     nics_per_gpu=1.0,
 )
 VOLUME = 1e9
@@ -59,7 +63,7 @@ def test_no_bytes_cost_nothing() -> None:
 
 
 def test_a_network_card_shared_by_four_gpus_is_a_quarter_as_fast() -> None:
-    shared = NETWORK._replace(nics_per_gpu=0.25)
+    shared = replace(NETWORK, nics_per_gpu=0.25)
     line = ring("all_gather", 8, 2).line(shared)
     assert line.seconds_per_byte == pytest.approx(7 / 8 / 10e9)
 
@@ -68,13 +72,14 @@ def test_a_network_card_shared_by_four_gpus_is_a_quarter_as_fast() -> None:
 def test_more_bandwidth_never_costs_time(ranks: int, in_domain: int, volume: float) -> None:
     geometry = ring("all_gather", ranks, min(ranks, in_domain))
     before = geometry.line(NETWORK).seconds(volume)
-    for change in ({"fast_bandwidth": 400e9}, {"slow_bandwidth": 40e9}, {"nics_per_gpu": 2.0}):
-        assert geometry.line(NETWORK._replace(**change)).seconds(volume) <= before
+    for name in ("nvlink_bytes_per_second", "network_bytes_per_second", "nics_per_gpu"):
+        change = {name: 2 * getattr(NETWORK, name)}
+        assert geometry.line(replace(NETWORK, **change)).seconds(volume) <= before
 
 
 def test_columns_of_groups_are_costed_element_by_element() -> None:
     ranks, in_domain = np.array([1, 8, 8, 8]), np.array([1, 1, 8, 2])
-    column = ring("all_gather", ranks, in_domain).line(NETWORK).seconds(VOLUME)
+    column = np.asarray(ring("all_gather", ranks, in_domain).line(NETWORK).seconds(VOLUME))
     single = [
         float(ring("all_gather", int(n), int(g)).line(NETWORK).seconds(VOLUME))
         for n, g in zip(ranks, in_domain, strict=True)

@@ -12,7 +12,8 @@ import pytest
 
 from estimators.contract import PUBLISHED, Catalog
 from estimators.roofline.estimator import RELATION, ROOFLINE
-from estimators.roofline.strategies import SECOND_AXIS, Shard, Sizes, operations_of
+from estimators.roofline.operations import Shard
+from estimators.roofline.strategies import SECOND_AXIS, Sizes, operations_of
 from tests.estimators.evaluation import cells_of, evaluate_cell, evaluate_rows, relative_error
 from tests.estimators.roofline_names import OPERATIONS
 

@@ -16,7 +16,7 @@ from tests.faults.state import State, state_of
 from tests.shared import call
 from tests.warehouse.test_drop import study
 from warehouse.calibrate.store import drop_profile, replace_profile
-from warehouse.database.catalog import load_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_as_it_is, open_for_write
 from warehouse.database.facts import ENTRIES, folder_of, read_facts
 from warehouse.measure import store
@@ -161,5 +161,5 @@ def make_every_kind(place: Path) -> None:
         drop_study(db[1], "dropped")
         drop_measurements(db[1], "dropped")
     with open_for_write(db[1]) as connection:
-        store_published(connection, get("training_step"), load_catalog(connection))
+        store_published(connection, get("training_step"), packaged_catalog())
     done("profiles", "--drop", "dropped", *db)

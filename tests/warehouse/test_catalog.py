@@ -1,18 +1,17 @@
-"""The catalog: what estimators may look up, from a database or from the files alike."""
+"""The catalog: what estimators may look up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from datetime import date
 
 import duckdb
 import pytest
 
 from estimators.contract import Catalog, RefusedError
 from estimators.names import folded
-from warehouse.database import resources
-from warehouse.database.catalog import load_catalog, packaged_catalog
-from warehouse.database.schema import prepare
+from warehouse.database.catalog import packaged_catalog
+from warehouse.database.sql_text import quoted
 
 FILES = {
     "model": "model,seq_len,hbm_bytes,is_mended,evaluated_at,source\n"
@@ -27,23 +26,11 @@ FILES = {
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     place = tmp_path_factory.mktemp("reference")
     for name, text in FILES.items():
         (place / f"{name}.csv").write_text(text)
-    return place
-
-
-@pytest.fixture(scope="module", params=["database", "files"])
-def catalog(request: pytest.FixtureRequest, reference: Path) -> Catalog:
-    """The same catalog by either way."""
-    if request.param == "files":
-        return packaged_catalog(reference)
-    with duckdb.connect() as connection, pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(resources, "sql_directory", lambda: reference)
-        monkeypatch.setattr(resources, "reference_directory", lambda: reference)
-        prepare(connection)
-        return load_catalog(connection)
+    return packaged_catalog(place)
 
 
 def test_tables_whose_first_column_is_a_key_can_be_looked_up_in(catalog: Catalog) -> None:
@@ -77,20 +64,27 @@ def test_an_unknown_name_is_refused_with_the_nearest(catalog: Catalog) -> None:
         catalog.find("system", "A10")
 
 
-def test_database_and_files_give_the_same_packaged_catalog(
+def test_a_database_has_the_rows_of_the_packaged_catalog(
     warehouse_connection: duckdb.DuckDBPyConnection,
 ) -> None:
-    stored = load_catalog(warehouse_connection)
+    catalog = packaged_catalog()
+    assert catalog.find("model", "gpt3_1T")["hidden_size"] == 25600
+    assert catalog.find("system", "H200")["hbm_bytes"] == 141e9
+    for table, rows in catalog.tables.items():
+        stored = warehouse_connection.execute(f"from {quoted(table)}").fetchall()
+        columns = [name for name, *_ in warehouse_connection.description or ()]
+        texts = [
+            {
+                n: v.isoformat() if isinstance(v, date) else v
+                for n, v in zip(columns, row, strict=True)
+            }
+            for row in stored
+        ]
+        assert sorted(texts, key=repr) == sorted(rows.values(), key=repr), table
 
-    assert stored == packaged_catalog()
-    assert stored.find("model", "gpt3_1T")["hidden_size"] == 25600
-    assert stored.find("system", "H200")["hbm_bytes"] == 141e9
 
-
-def test_packaged_spellings_lead_to_systems_there_are(
-    warehouse_connection: duckdb.DuckDBPyConnection,
-) -> None:
-    catalog = load_catalog(warehouse_connection)
+def test_packaged_spellings_lead_to_systems_there_are() -> None:
+    catalog = packaged_catalog()
     for spelling in catalog.aliases["system"]:
         assert catalog.find("system", spelling)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -163,7 +162,7 @@ def test_missing_or_wrong_rows_are_found_by_the_check_and_made_again_by_init(
             assert len(connection.execute(check.sql).fetchall()) == len(numbers) > 0
             connection.rollback()
         connection.execute(";".join(changes))
-        prepare(connection)
+        derived.rebuild(connection)  # `init --anew` calls it: tests/warehouse/test_init.py
         assert (stored(connection), counts(connection)) == (whole, numbers)
         assert connection.execute(check.sql).fetchall() == []
         # as if the order were another now, so that a cell comes into force
@@ -323,46 +322,32 @@ def test_leading_rows_are_found_with_joins_in_the_order_of_the_views(
     assert {"join_order", "build_side_probe_side"} <= set(setting.split(","))
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ("update leading_row set rank_by_time = 3 - rank_by_time where rank_by_time < 3", "ranked"),
-        ("update leading_row set rank_in_strategy = null, rank_in_cell = 7", "ranked"),
-        ("update leading_row set is_on_front = not is_on_front", "ranked"),
-        ("update leading_row set num_gpus = 2 * num_gpus where rank_by_time = 1", "stored"),
-        ("update leading_row set cell_id = 77 where rank_by_time = 1", "stored"),
-        ("update roofline set problem_id = problem_id + 1", "cells"),
-    ],
-)
+WRONG = {
+    "leading_row_is_found": (
+        "update leading_row set rank_by_time = 3 - rank_by_time where rank_by_time < 3",
+        "update leading_row set rank_in_strategy = null, rank_in_cell = 7",
+        "update leading_row set is_on_front = not is_on_front",
+    ),
+    "leading_rows_are_stored": (
+        "update leading_row set num_gpus = 2 * num_gpus where rank_by_time = 1",
+        "update leading_row set cell_id = 77 where rank_by_time = 1",
+    ),
+    "rows_have_cells": ("update roofline set problem_id = problem_id + 1",),
+}
+"""Changes of a database, by the check that finds them."""
+
+
+@pytest.mark.parametrize("name", WRONG)
 @pytest.mark.long
 def test_checks_find_a_wrong_rank_a_wrong_copy_and_a_wrong_problem(
-    quickstart_file: duckdb.DuckDBPyConnection, change: str, name: str
+    quickstart: Quickstart, database: Path, name: str
 ) -> None:
-    names = {
-        "ranked": "leading_row_is_found",
-        "stored": "leading_rows_are_stored",
-        "cells": "rows_have_cells",
-    }
-    [check] = [each for each in checks() if each.name == names[name]]
-    assert quickstart_file.execute(check.sql).fetchall() == []
-    quickstart_file.execute(change)
-    assert quickstart_file.execute(check.sql).fetchall() != []
-
-
-@pytest.fixture(scope="module")
-def _quickstart_copy(
-    quickstart: Quickstart, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    path = shutil.copyfile(quickstart.database, tmp_path_factory.mktemp("rows") / "w.duckdb")
-    with open_for_write(path) as connection:
-        yield connection
-
-
-@pytest.fixture
-def quickstart_file(
-    _quickstart_copy: duckdb.DuckDBPyConnection,
-) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The small quickstart; a test's changes are rolled back."""
-    _quickstart_copy.begin()
-    yield _quickstart_copy
-    _quickstart_copy.rollback()
+    [check] = [each for each in checks() if each.name == name]
+    shutil.copyfile(quickstart.database, database)
+    with open_for_write(database) as connection:
+        assert connection.execute(check.sql).fetchall() == []
+        for change in WRONG[name]:
+            connection.begin()
+            connection.execute(change)
+            assert connection.execute(check.sql).fetchall() != [], change
+            connection.rollback()

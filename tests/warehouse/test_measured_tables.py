@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from warehouse.database.catalog import load_catalog, packaged_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.new_file import in_memory
-from warehouse.database.reference import read_measured, store_measured
+from warehouse.database.reference import columns_of, read_measured, store_measured
 from warehouse.database.schema import prepare
 from warehouse.database.stamp import reference_names
 from warehouse.errors import InputError
@@ -105,12 +105,10 @@ def test_a_faulty_table_is_read_when_an_estimator_asks(write: Callable[..., Path
         catalog.measured["rates"]
 
 
-def test_the_catalog_of_a_database_has_the_same_columns() -> None:
+def test_a_database_has_the_columns_of_the_catalog() -> None:
     with in_memory() as connection:
-        stored = load_catalog(connection).measured["matrix_product_rate"]
-        count = connection.execute("select count(*) from matrix_product_rate").fetchone()
+        stored = columns_of(connection.table("matrix_product_rate").pl())
     packaged = packaged_catalog().measured["matrix_product_rate"]
-    assert count == (len(stored["accelerator"]),)
     assert stored.keys() == packaged.keys()
     for name, column in packaged.items():
         assert stored[name].dtype == column.dtype

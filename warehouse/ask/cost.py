@@ -299,7 +299,7 @@ def _stored_name(connection: DuckDBPyConnection, name: str, value: str) -> tuple
         priced = _priced_as(connection, value)
         if priced in _stored(connection, "priced_as"):
             return "priced_as", str(priced)
-    if meant := find_name(value, known, spellings(connection, name)):
+    if meant := find_name(value, known, spellings(name)):
         return name, meant
     near = get_close_matches(value, known, 3, 0.5) or known[:20]
     stored = "; ".join(near) or "nothing; `warehouse sweep cluster_budget` stores some"

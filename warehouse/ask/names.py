@@ -42,11 +42,11 @@ def find_name(name: str, known: Collection[str], spellings: Mapping[str, str]) -
     return alike.pop() if len(alike) == 1 else None
 
 
-def spellings(connection: DuckDBPyConnection, column: str) -> dict[str, str]:
+def spellings(column: str) -> dict[str, str]:
     """Return alias -> name of a column such as `accelerator`, from the reference tables."""
-    from warehouse.database.catalog import load_catalog  # here: few questions have an alias
+    from warehouse.database.catalog import packaged_catalog  # here: few questions have an alias
 
-    catalog = load_catalog(connection, with_measured=False)
+    catalog = packaged_catalog()
     return {
         alias: name
         for table, aliases in catalog.aliases.items()
@@ -71,7 +71,7 @@ def with_known_names(connection: DuckDBPyConnection, filters: Filters) -> Filter
         query = f"select distinct {name} from current_cell inner join problem using (problem_id)"
         known = [row[0] for row in connection.execute(query).fetchall() if row[0] is not None]
         if value not in known:
-            aliases = spellings(connection, column)
+            aliases = spellings(column)
             names[column] = find_name(value, known, aliases) or aliases.get(value, value)
     if "accelerator" not in names:
         return names

@@ -90,7 +90,7 @@ def _named(connection: DuckDBPyConnection, text: str, option: str, table: str) -
     key, column = (str(row[0]) for row in described[:2])
     query = f"select {quoted(key)}, {quoted(column)} from {quoted(table)}"
     known: dict[str, float] = dict(connection.execute(query).fetchall())
-    aliases = {**_short_names(known), **spellings(connection, key)}
+    aliases = {**_short_names(known), **spellings(key)}
     meant = find_name(text, known, aliases)
     if meant is not None:
         return Term(meant, float(known[meant]))

@@ -97,13 +97,13 @@ def evaluate(
         known = profiled_catalog(db, chosen, profile, defined)
         report = run(catalog=known, with_cells=False)
     else:
-        from warehouse.database.catalog import load_catalog
+        from warehouse.database.catalog import packaged_catalog
         from warehouse.database.connection import writing
         from warehouse.evaluate.profiles import read_profiles, with_profiles
         from warehouse.sweep.record import evaluated_study, store_evaluated
 
         with writing(db) as connection:  # first, so that a lock ends the command at once
-            known = defined.added_to(load_catalog(connection))
+            known = defined.added_to(packaged_catalog())
             known = with_profiles(known, lambda: read_profiles(connection), chosen, profile)
             report = run(catalog=known, with_cells=True)
             study = evaluated_study(chosen, grain, mends, configs, profile=profile, defined=defined)

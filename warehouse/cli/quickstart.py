@@ -103,12 +103,12 @@ def _evaluate_published(db: Path) -> None:
     """Store the estimates of table `published_measurement`."""
     from estimators import registry
     from warehouse.calibrate import MEASUREMENTS
-    from warehouse.database.catalog import load_catalog
+    from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
     from warehouse.measure.published import store_published
 
+    catalog = packaged_catalog()
     with writing(db) as connection:
-        catalog = load_catalog(connection)
         for name in registry.with_capability("source.takes_published_steps"):
             report = store_published(connection, registry.get(name), catalog)
             say(

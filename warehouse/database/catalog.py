@@ -24,13 +24,9 @@ from warehouse.database.reference import (
     read_table,
     reference_files,
 )
-from warehouse.database.sql_text import quoted
-from warehouse.database.stamp import reference_names
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from duckdb import DuckDBPyConnection
 
     from estimators.contract import Columns
 
@@ -53,19 +49,6 @@ _KEPT_CATALOGS = 4
 
 Keyed = dict[str, dict[str, Record]]
 Aliases = dict[str, dict[str, str]]
-
-
-def load_catalog(connection: DuckDBPyConnection, *, with_measured: bool = True) -> Catalog:
-    """Return the reference tables stored in a database; polars reads the measured ones."""
-    tables = {}
-    names = reference_names(connection, measured=True)
-    measured = {name: connection.table(name).pl() for name in names if with_measured}
-    for name in set(reference_names(connection)) - set(names):
-        result = connection.execute(f"select * from {quoted(name)}")
-        header = [column[0] for column in result.description or ()]
-        tables[name] = _table_records(header, result.fetchall())
-    load = {name: partial(columns_of, frame) for name, frame in measured.items()}
-    return Catalog(*_keyed_and_aliases(tables), MeasuredTables(load))
 
 
 def packaged_catalog(directory: Path | None = None) -> Catalog:

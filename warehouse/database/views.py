@@ -185,8 +185,10 @@ def leading_sql(source: str = "") -> str:
 
 
 def kept_tables(directory: Path | None = None) -> list[View]:
-    """Return the kept tables, each after those that it reads."""
-    return [view for view in packaged(directory) if view.kept_on]
+    """Return the kept tables, those of a layer by name."""
+    directory = directory or resources.sql_directory()
+    files = chain.from_iterable(_read_layer(directory / layer) for layer in LAYERS)
+    return [file for file in files if file.kept_on]
 
 
 def packaged(directory: Path | None = None) -> list[View]:

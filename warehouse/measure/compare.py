@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warehouse.database.catalog import load_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import writing
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.csv_parquet import check_source
@@ -80,7 +80,7 @@ def measure_runs(
     defined = every_definition(database, catalog)
     with writing(database) as connection:
         refuse_name(connection, name, replaces=replaces)
-        known = defined.added_to(load_catalog(connection))
+        known = defined.added_to(packaged_catalog())
         stored = partial(read_profiles, connection)
         plain = with_profiles(known, stored, model)
         profiled = None if profile is None else with_profiles(known, stored, model, profile)

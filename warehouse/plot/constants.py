@@ -11,7 +11,7 @@ import polars as pl
 from estimators import registry
 from warehouse.ask.explain import explain, require_formulas
 from warehouse.ask.fastest_stored import best_configuration
-from warehouse.database.catalog import load_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.one import show_configuration
 from warehouse.plot import parts
 from warehouse.plot.theme import ORANGE
@@ -55,7 +55,7 @@ def tornado_rows(frame: pl.DataFrame, connection: DuckDBPyConnection) -> pl.Data
     row = frame.row(0, named=True)
     estimator = registry.get(row["estimator"])
     given = {name: str(row[name]) for name in GIVEN if row[name] is not None}
-    catalog = load_catalog(connection)
+    catalog = packaged_catalog()
     mends = mends_of_options(estimator, row["variant"], None)
     require_formulas(estimator)
     best = best_configuration(connection, estimator, given, row["problem_id"])

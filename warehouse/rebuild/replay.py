@@ -14,7 +14,7 @@ from estimators.columns import COLUMNS
 from estimators.contract import Problem, RefusedError
 from estimators.inputs import records
 from warehouse.calibrate.store import drop_profile, replace_profile
-from warehouse.database.catalog import load_catalog
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.facts import CALIBRATION, COMMITTED, MEASUREMENT, REMOVAL, STUDY
 from warehouse.database.reference import reference_files
@@ -141,7 +141,7 @@ def _store_study(
         sweep(database, study)
     elif entry.inputs is None and study.file in {path.stem for path in reference_files()}:
         with open_for_write(database) as connection:
-            store_published(connection, estimator, load_catalog(connection))
+            store_published(connection, estimator, packaged_catalog())
     else:
         frame = pl.read_parquet(facts.inputs_of(entry), glob=False)
         relation = find_relation(estimator, content["relation"])
@@ -163,7 +163,7 @@ def _evaluate(
     """Evaluate and store configurations; return former problem -> problem of measured runs."""
     estimator = registry.get(study.estimator)
     [mends] = study.mends
-    catalog = study.defined.added_to(load_catalog(connection))
+    catalog = study.defined.added_to(packaged_catalog())
     _, report = evaluate_frame(
         *(estimator, frame, mends, catalog),
         relation=relation,
