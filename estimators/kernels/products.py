@@ -1,12 +1,22 @@
-"""Measured matrix products: a surface of efficiencies for each accelerator and number format.
+"""Measured GEMMs: a surface of efficiencies for each accelerator and number format.
 
-Table ``matrix_product_rate`` has the rates, without casts of operands to 8 and 4 bits.
+Table ``matrix_product_rate`` has the rates, without casts of operands to 8 and 4 bits, on a grid of
+sizes. Between its nodes the logarithm of the efficiency is linear in the logarithm of each size.
+Beyond the grid the efficiency of its edge holds. The efficiency is the time at the roof over the
+measured time; the roof is that of arithmetic and memory (Williams et al. 2009). A system with other
+rates has another roof, and takes the measured efficiency at the same shape.
+
+A GEMM of M x K by K x N is cut into tiles of its result, and the tiles into waves of one tile a
+multiprocessor. It loses time to a last wave that is not full and to tiles that hang over the edge
+(NVIDIA, Matrix Multiplication Background User's Guide, tile and wave quantisation).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +24,6 @@ import numpy as np
 from estimators.catalog import product_behind
 from estimators.contract import Array, Catalog, Record
 from estimators.factored import distinct
-from estimators.kernels.surface import Surface, surface_of
-from estimators.kernels.tiles import tile_share
 from estimators.values import Place, Real, Text
 
 TABLE = "matrix_product_rate"
@@ -33,6 +41,105 @@ def peak_of(number_format: str, accelerator: Record) -> float:
     """Return the peak FLOP/s of an accelerator in a number format; NaN where it has none."""
     width = {"bf16": "bf16", "nvfp4": "fp4"}.get(number_format, "fp8")
     return float(accelerator.get(f"{width}_flops_per_second") or np.nan)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Logarithms of efficiencies over a grid.
+
+    Attributes
+    ----------
+    axes
+        Logarithms of the sizes of each axis, increasing.
+    logs
+        Logarithms of the efficiencies, one axis for each of `axes`.
+    """
+
+    axes: tuple[Array, ...]
+    logs: Array
+
+    def efficiency(self, *sizes: Real) -> Real:
+        """Return the efficiency at sizes, given axis by axis; scalars or arrays alike in shape."""
+        base: Place = np.int64(0)
+        shares = []
+        for axis, size in zip(self.axes, sizes, strict=True):
+            place = np.interp(np.log(size), axis, np.arange(len(axis)))
+            below = np.minimum(place.astype(np.int64), len(axis) - 2)
+            shares.append(place - below)
+            base = base * len(axis) + below
+        corners = [self.logs.take(base + offset) for offset in self.offsets]
+        for share in reversed(shares):
+            pairs = zip(corners[::2], corners[1::2], strict=True)
+            corners = [low + share * (high - low) for low, high in pairs]
+        efficiency: Real = np.exp(corners[0])
+        return efficiency
+
+    @cached_property
+    def least(self) -> tuple[float, ...]:
+        """Smallest size of each axis: whole numbers."""
+        return tuple(float(np.rint(np.exp(axis[0]))) for axis in self.axes)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Distance of each corner of a box from its lowest, in elements; the last axis fastest."""
+        strides = np.cumprod([1, *reversed(self.logs.shape[1:])])[::-1]
+        ends = product((0, 1), repeat=len(self.axes))
+        return tuple(int(np.dot(end, strides)) for end in ends)
+
+
+def surface_of(sizes: tuple[Array, ...], efficiencies: Array) -> Surface:
+    """Return the surface through measured nodes.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the nodes, one array for each axis; together they fill a grid.
+    efficiencies
+        One element a node.
+
+    Raises
+    ------
+    ValueError
+        If the nodes do not fill a grid.
+    """
+    nodes = [np.unique(size, return_inverse=True) for size in sizes]
+    logs = np.full([len(axis) for axis, _ in nodes], np.nan)
+    logs[tuple(place for _, place in nodes)] = np.log(efficiencies)
+    if np.isnan(logs).any():
+        raise ValueError(f"{int(np.isnan(logs).sum())} nodes of the grid are missing")
+    axes = tuple(np.log(axis.astype(np.float64)) for axis, _ in nodes)
+    return Surface(axes, logs)
+
+
+TILES = ((256, 128), (128, 256))
+"""Tiles of a result, rows x columns: the largest of cuBLAS, either way up."""
+
+SMALL_TILE = (128, 128)
+"""A smaller tile fills waves better and reads its operands more often."""
+
+
+def tile_share(
+    rows: Real, columns: Real, batch: Real, num_sms: Real, small_tile_efficiency: Real
+) -> Real:
+    """Return the share of a product's rate that its best tiling keeps: 0 to 1.
+
+    Parameters
+    ----------
+    rows, columns, batch
+        Size of the result, and how many such products run as one kernel.
+    """
+    upright, lying = (_share(rows, columns, batch, tile, num_sms) for tile in TILES)
+    small = _share(rows, columns, batch, SMALL_TILE, num_sms)
+    best: Real = np.maximum(np.maximum(upright, lying), small * small_tile_efficiency)
+    return best
+
+
+def _share(rows: Real, columns: Real, batch: Real, tile: tuple[int, int], num_sms: Real) -> Real:
+    tiles = np.ceil(rows / tile[0]) * np.ceil(columns / tile[1]) * batch
+    waves = tiles / num_sms
+    in_tiles = rows * columns * batch / (tiles * tile[0] * tile[1])
+    share: Real = in_tiles * waves / np.ceil(waves)
+    return share
 
 
 @dataclass(frozen=True)
@@ -171,12 +278,13 @@ class MeasuredProducts:
         """
         if self.kernels.ndim == 0 and np.ndim(number_format) == 0:
             return self._seconds(str(self.kernels), int(number_format), sizes, chip)
-        seconds = np.full(self.kernels.shape, np.nan)
+        rows_of = np.broadcast_shapes(self.kernels.shape, *(np.shape(size) for size in sizes))
+        seconds = np.full(rows_of, np.nan)
         for name, place, rows in self._rows_of(number_format):
             part = [_taken(size, rows) for size in sizes]
             peaks = tuple(_taken(peak, rows) for peak in chip.peaks)
             of_rows = Chip(peaks, *(_taken(rate, rows) for rate in chip[1:]))
-            seconds[rows] = self._seconds(name, place, part, of_rows)
+            seconds[..., rows] = self._seconds(name, place, part, of_rows)
         return seconds
 
     def _rows_of(self, number_format: Place) -> list[tuple[str, int, Array]]:
@@ -223,7 +331,7 @@ class MeasuredProducts:
 
 
 def _taken(value: Real, rows: Array) -> Real:
-    return value if isinstance(value, float) or np.ndim(value) == 0 else value[rows]
+    return value if isinstance(value, float) or np.ndim(value) == 0 else value[..., rows]
 
 
 def kernels_of(catalog: Catalog, accelerator: object) -> str:

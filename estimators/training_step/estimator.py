@@ -39,7 +39,7 @@ from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.structure import flag
 from estimators.training_step import inputs as given
-from estimators.training_step import power, timings
+from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
@@ -114,7 +114,7 @@ def _takes_range(constant: str, columns: Columns) -> Array:
     A constant whose range is the spread of measured kernels has it in rows that read these.
     Rows that use the formula have the ranges of the formula's constants.
     """
-    source = given.MEASURED_IN.get(constant)
+    source = system_inputs.MEASURED_IN.get(constant)
     if source is None or source not in columns:
         return every_row(constant, columns)
     return np.not_equal(columns[source], FORMULA)
@@ -153,7 +153,7 @@ class TrainingStep(SearchedEstimator):
         parts=TIMES,
         memory=(*MEMORY, *BESIDES, "framework_bytes"),
         formulas=FORMULAS,
-        rates=given.RATES,
+        rates=system_inputs.RATES,
         least_flops=_least_flops,
         peak_flops_per_second=lambda columns: np.asarray(_peak(Problem.of(columns))),
         cell_figures={
@@ -175,8 +175,8 @@ class TrainingStep(SearchedEstimator):
         super().__init__()
         self._latest = Latest()
         self.constants = Constants(
-            names=given.CONSTANTS,
-            places=given.places,
+            names=system_inputs.CONSTANTS,
+            places=system_inputs.places,
             takes_range=_takes_range,
             timed_kernels=timings.files(self._system),
             independent_share=self._independent_share,

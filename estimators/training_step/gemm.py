@@ -17,13 +17,13 @@ arithmetic intensity); the maximum is the roofline of Williams et al. 2009.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.kernels.products import BYTES, Chip
-from estimators.kernels.tiles import tile_share
+from estimators.kernels.products import BYTES, Chip, tile_share
 from estimators.training_step import formats
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ SMALL = 1024
 
 IN_16_BITS = np.int64(0)
 """Place of 16 bits in `kernels.products.FORMATS`."""
+
+_ELEMENTS_AT_ONCE = 2**15
+"""GEMMs x rows whose seconds are computed in one call."""
 
 _WIDTHS = np.array(list(BYTES.values()))
 
@@ -76,19 +79,22 @@ def seconds_of(gemms: Sequence[Gemm], problem: Problem) -> Sequence[Real]:
 def timed(gemms: Sequence[Gemm], problem: Problem, number_format: Place) -> Sequence[Real]:
     """Return the seconds of each GEMM in one format.
 
-    The GEMMs of a cell are computed in one call: their tables are small, and a call costs more than
-    its arithmetic. The tables of a batch are long, so they are computed one by one in less memory.
+    As many are computed in one call as a cache holds: a call costs more than the arithmetic of a
+    small table.
     """
-    if np.ndim(problem.shape.hidden_size):
-        seconds = [gemm_seconds(gemm, problem, number_format) for gemm in gemms]
-    else:
-        sizes = [gemm[:4] for gemm in gemms]
-        shape = np.broadcast_shapes(*(np.shape(size) for of_gemm in sizes for size in of_gemm))
-        table = np.empty((4, len(gemms), *shape))
-        for place, of_gemm in enumerate(sizes):
-            for size, column in zip(of_gemm, table[:, place], strict=True):
+    shape = np.broadcast_shapes(
+        np.shape(problem.shape.hidden_size),
+        *(np.shape(size) for gemm in gemms for size in gemm[:4]),
+    )
+    at_once = max(_ELEMENTS_AT_ONCE // max(math.prod(shape), 1), 1)
+    seconds: list[Real] = []
+    for start in range(0, len(gemms), at_once):
+        some = gemms[start : start + at_once]
+        table = np.empty((4, len(some), *shape))
+        for place, gemm in enumerate(some):
+            for size, column in zip(gemm[:4], table[:, place], strict=True):
                 column[...] = size
-        seconds = [*np.asarray(gemm_seconds(Gemm(*table), problem, number_format))]
+        seconds += [*np.asarray(gemm_seconds(Gemm(*table), problem, number_format))]
     factors = problem.kernels.pass_factors
     return [
         forward if gemm.in_pass == FORWARD else forward / factors[gemm.in_pass]

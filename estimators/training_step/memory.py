@@ -32,7 +32,6 @@ from estimators.training_step.kinds import kinds_of, over_kinds
 from estimators.training_step.modules import IN_MIXTURE, MODULES
 from estimators.training_step.own_tables import rows_of
 from estimators.training_step.pipelines import microbatches_of
-from estimators.training_step.recompute import any_again
 from estimators.training_step.replicas import sharded_parameters
 from estimators.training_step.streams import figure
 
@@ -152,7 +151,7 @@ def microbatch_of(size: Size, problem: Problem, layout: Layout) -> Microbatch:
     whole = measures.bytes_of("layer")
     dropped: Real = 0.0
     largest: Real = 0.0
-    if any_again(program):
+    if program.repeats_modules:
         for name, again in program.again.items():
             is_inside = flag(program.again["moe"]) & (name in IN_MIXTURE)
             part = np.where(again & ~is_full & ~is_inside, measures.dropped_by(name), 0.0)

@@ -245,6 +245,11 @@ class Program(Structure):
     copies_grouped_queries: Flag
     again: Mapping[str, bool | Flag]
 
+    @property
+    def repeats_modules(self) -> bool:
+        """Whether any part is recomputed by `recompute_modules`."""
+        return any(map(np.any, self.again.values()))
+
 
 @dataclass(frozen=True)
 class Kept(Structure):

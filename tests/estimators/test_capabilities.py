@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from estimators import registry
+from estimators.batch_rule import default_batch
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, Columns, Mends, Relation, Space
 from estimators.estimator import Estimator
 from estimators.inputs import records
-from estimators.transformer import default_batch
 from tests.toy_estimator import TOY
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.summaries import by_precedence

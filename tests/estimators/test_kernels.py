@@ -16,8 +16,8 @@ from estimators.kernels.products import (
     kernels_of,
     measured_accelerators,
     roof_seconds,
+    surface_of,
 )
-from estimators.kernels.surface import surface_of
 from estimators.training_step.gemm import IN_16_BITS, Gemm, gemm_seconds
 from tests.estimators.training_step_cases import IDEAL, LLAMA, problem_with, resolve
 from warehouse.database.catalog import extended, packaged_catalog
