@@ -19,36 +19,33 @@ from estimators.rules import Rule
 Expansion = tuple[Array, Array]
 """For each new row its parent row and its value."""
 
+Expand = Callable[[int, Values], Expansion]
+"""Takes the number of rows and everything known: scalars, and columns of earlier axes."""
+
+WholeNumber = Callable[[Values], "int | Array"]
+"""Returns a whole number, or one a row, from everything known."""
+
 
 @dataclass(frozen=True)
 class Axis:
-    """A column of a layout and its values, given the columns before it.
-
-    Attributes
-    ----------
-    name
-        The column.
-    values
-        Takes the number of rows and everything known (scalars, and columns of the axes
-        before), returns parents and values.
-    """
+    """A column of a layout and its values, given the columns before it."""
 
     name: str
-    values: Callable[[int, Values], Expansion]
+    values: Expand
 
 
-def divisors_of(number: Callable[[Values], Any]) -> Callable[[int, Values], Expansion]:
+def divisors_of(number: WholeNumber) -> Expand:
     """Return the values of an axis that takes every divisor of a number, ascending."""
 
     def values(size: int, known: Values) -> Expansion:
         numbers = np.broadcast_to(np.asarray(number(known), dtype=np.int64), size)
-        found = each_divisor(numbers)
-        return found.parent, found.value
+        parent, value, _ = each_divisor(numbers)
+        return parent, value
 
     return values
 
 
-def exactly(number: Callable[[Values], Any]) -> Callable[[int, Values], Expansion]:
+def exactly(number: WholeNumber) -> Expand:
     """Return the values of an axis that takes one number, such as the ranks that others leave."""
 
     def values(size: int, known: Values) -> Expansion:
@@ -58,11 +55,11 @@ def exactly(number: Callable[[Values], Any]) -> Callable[[int, Values], Expansio
     return values
 
 
-def left_of(whole: int, degrees: Sequence[str]) -> Callable[[Values], Any]:
+def left_of(whole: int, degrees: Sequence[str]) -> WholeNumber:
     """Return the function from known degrees to the ranks of `whole` that they leave."""
 
-    def left(known: Values) -> Any:
-        used = np.ones(1, dtype=np.int64)
+    def left(known: Values) -> Array:
+        used: Array = np.ones(1, dtype=np.int64)
         for name in degrees:
             if name in known:
                 used = used * known[name]
@@ -80,7 +77,7 @@ def split_over(whole: int, degrees: Sequence[str]) -> tuple[Axis, ...]:
     )
 
 
-def each_of(numbers: Sequence[int]) -> Callable[[int, Values], Expansion]:
+def each_of(numbers: Sequence[int]) -> Expand:
     """Return the values of an axis that takes each of a list, whatever the row."""
 
     def values(size: int, _known: Values) -> Expansion:
@@ -149,8 +146,8 @@ class _Expanded(Mapping[str, Any]):
             return self.gathered[name]
         if name not in self._columns:
             return self._constants[name]
-        found = self.gathered[name] = self._columns[name].take(self._parent)
-        return found
+        column = self.gathered[name] = self._columns[name].take(self._parent)
+        return column
 
     def __contains__(self, name: object) -> bool:
         """Return whether a constant or column is known."""

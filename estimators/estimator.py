@@ -44,13 +44,14 @@ PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""
 
 
-def _height(columns: Columns) -> int:
+def height(columns: Columns) -> int:
+    """Return the number of rows."""
     return len(next(iter(columns.values()), ()))
 
 
 def _unknown(columns: Columns) -> Array:
     """Return NaN for each row."""
-    return np.full(_height(columns), np.nan)
+    return np.full(height(columns), np.nan)
 
 
 def _matrix_rate(columns: Columns) -> Array:
@@ -66,12 +67,12 @@ def _everywhere(_catalog: Catalog, _framework: Scalar, _accelerator: Scalar) -> 
 
 def every_row(_constant: str, columns: Columns) -> Array:
     """Return that each row has the range."""
-    return np.ones(_height(columns), dtype=bool)
+    return np.ones(height(columns), dtype=bool)
 
 
 def _no_share(_relation: Relation, columns: Columns, _mends: Mends, _catalog: Catalog) -> Array:
     """Return 0: no part of the step errs independently."""
-    return np.zeros(_height(columns))
+    return np.zeros(height(columns))
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class IdleChoices:
     degree: str
     implied: tuple[str, ...] = ()
 
-    def given(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def given(self, values: Values) -> dict[str, Scalar]:
         """Return the choices of a cell whose values are not neutral."""
         return {
             name: values[name]
@@ -295,9 +296,37 @@ class Estimator:
         return ()
 
     def with_idle_layouts(self, mends: Mends, cells: Cells) -> Iterator[Cell]:
-        """Yield cells, then those with layouts for which choices have no effect; see `idle`."""
-        rules = self.rules(mends) if self.idle_choices else ()
-        return with_idle_layouts(self.idle_choices, rules, self.optional_columns, cells)
+        """Yield cells, then cells with those of their layouts for which choices have no effect.
+
+        A layout without a pipeline has no schedule: a search stores it once, in the cell of the
+        neutral schedule. A study that names only another schedule also gets this part of the
+        neutral cell. None is added if `cells` has the neutral cell, nor for choices that break a
+        rule where the degree is 1, such as a text with several stages. `cells` is called several
+        times: only the ids of cells are kept.
+        """
+        for idle in self.idle_choices:
+            cells = partial(self._with_idle_parts, idle, mends, cells)
+        yield from cells()
+
+    def _with_idle_parts(self, idle: IdleChoices, mends: Mends, cells: Cells) -> Iterator[Cell]:
+        known, is_idle = IdSet(), False
+        for cell in cells():
+            known.add(cell.id)
+            is_idle = is_idle or bool(idle.given(cell.choices))
+            yield cell
+        for cell in cells() if is_idle else ():
+            if not idle.given(cell.choices) or cell.fixed.get(idle.degree, 1) != 1:
+                continue
+            whole = replace(cell, choices={**cell.choices, **idle.neutral})
+            part = replace(whole, fixed={**cell.fixed, idle.degree: 1})
+            if whole.id in known or part.id in known:
+                continue
+            values = {**dict.fromkeys(self.optional_columns), **cell.values}
+            values |= dict.fromkeys((idle.degree, *idle.implied), 1)
+            applied = (rule for rule in self.rules(mends) if values.keys() >= {*rule.needs})
+            if all(rule.is_kept(values) for rule in applied):
+                known.add(part.id)
+                yield part
 
     def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return the choices of a search; one that another choice excludes is replaced."""
@@ -378,49 +407,6 @@ class Estimator:
 
     def forget(self) -> None:
         """Free figures that `estimate` keeps of a cell for the next cells; there is no next one."""
-
-
-def with_idle_layouts(
-    choices: Iterable[IdleChoices], rules: Iterable[Rule], optional: Iterable[str], cells: Cells
-) -> Iterator[Cell]:
-    """Yield cells, then cells with those of their layouts for which choices have no effect.
-
-    None is added if `cells` has the neutral cell, which has these layouts. None is added either for
-    choices that break a rule where the degree is 1, such as a text with several stages.
-
-    Parameters
-    ----------
-    rules, optional
-        Rules of an estimator, and its columns that may be missing.
-    cells
-        It is called several times: only the ids of cells are kept.
-    """
-    for idle in choices:
-        cells = partial(_with_parts, idle, tuple(rules), tuple(optional), cells)
-    yield from cells()
-
-
-def _with_parts(
-    idle: IdleChoices, rules: tuple[Rule, ...], optional: tuple[str, ...], cells: Cells
-) -> Iterator[Cell]:
-    known, is_idle = IdSet(), False
-    for cell in cells():
-        known.add(cell.id)
-        is_idle = is_idle or bool(idle.given(cell.choices))
-        yield cell
-    for cell in cells() if is_idle else ():
-        if not idle.given(cell.choices) or cell.fixed.get(idle.degree, 1) != 1:
-            continue
-        whole = replace(cell, choices={**cell.choices, **idle.neutral})
-        part = replace(whole, fixed={**cell.fixed, idle.degree: 1})
-        if whole.id in known or part.id in known:
-            continue
-        values = {**dict.fromkeys(optional), **cell.values}
-        values |= dict.fromkeys((idle.degree, *idle.implied), 1)
-        applied = (rule for rule in rules if values.keys() >= {*rule.needs})
-        if all(rule.is_kept(values) for rule in applied):
-            known.add(part.id)
-            yield part
 
 
 def source_table(

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from estimators.contract import Array, Columns
+from estimators.values import Array, Columns, Flag, Real
+
+Part = TypeVar("Part")
+"""Numbers of a table, one for all of its rows, or a dictionary or named tuple of such parts."""
 
 _LARGEST_CODE = 2**62
 """Codes of combinations stay below this, so that none overflows 64 bits."""
@@ -66,38 +70,40 @@ class Factored(Mapping[str, Array]):
 class Gathered(NamedTuple):
     """A column as a table, and the place of each row in it; None: the table's rows are the rows."""
 
-    table: Any
+    table: Real | Flag
     place: Array | None
 
     @property
-    def rows(self) -> Any:
+    def rows(self) -> Array:
         """One element a row."""
-        return take(self.table, self.place)
+        return np.asarray(take(self.table, self.place))
 
     def write(self, column: Array) -> None:
         """Write the rows to `column`."""
-        if self.place is None or np.ndim(self.table) == 0:
-            column[:] = self.table
-        elif self.table.dtype == column.dtype:
-            self.table.take(self.place, out=column, mode="clip")
+        table = np.asarray(self.table)
+        if self.place is None or table.ndim == 0:
+            column[:] = table
+        elif table.dtype == column.dtype:
+            table.take(self.place, out=column, mode="clip")
         else:
-            column[:] = self.table.take(self.place, mode="clip")
+            column[:] = table.take(self.place, mode="clip")
 
 
-def take(part: Any, index: Array | None) -> Any:
+def take(part: Part, index: Array | None) -> Part:
     """Return ``part[..., index]``; `part` itself where it is a number or there is no index.
 
     Of a dictionary or a named tuple it takes each member.
     """
+    taken: Any = part
     if index is None:
         return part
-    if isinstance(part, dict):
-        return {name: take(member, index) for name, member in part.items()}
-    if isinstance(part, tuple):
-        return type(part)(*(take(member, index) for member in part))
-    if np.ndim(part) == 0:
-        return part
-    return part.take(index, axis=-1, mode="clip")
+    if isinstance(taken, dict):
+        taken = {name: take(member, index) for name, member in taken.items()}
+    elif isinstance(taken, tuple):
+        taken = type(taken)(*(take(member, index) for member in taken))
+    elif np.ndim(taken):
+        taken = taken.take(index, axis=-1, mode="clip")
+    return cast("Part", taken)
 
 
 def runs(columns: Mapping[str, Array], names: Sequence[str]) -> tuple[dict[str, Array], Array]:
@@ -119,29 +125,28 @@ def distinct_rows(
         values = columns[name].astype(np.int64)
         base = int(values.max(initial=0)) + 1
         if span * base > _LARGEST_CODE:  # number the combinations so far anew
-            found, code = np.unique(code, return_inverse=True)
-            span = len(found)
+            numbers, code = np.unique(code, return_inverse=True)
+            span = len(numbers)
         code, span = code * base + values, span * base
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
     return {name: columns[name][first] for name in names}, place
 
 
-def distinct(values: Any) -> Array:
+def distinct(values: ArrayLike) -> Array:
     """Return the distinct values in order.
 
     `numpy.unique` would import masked arrays, which takes longer than most commands compute.
     """
-    found = np.sort(values, axis=None)
-    is_new = np.ones(len(found), dtype=bool)
-    is_new[1:] = found[1:] != found[:-1]
-    if found.dtype.kind == "f":  # missing values are last, and count as one
-        is_new[1:] &= ~np.isnan(found[:-1])
-    result: Array = found[is_new]
-    return result
+    ordered = np.sort(values, axis=None)
+    is_new = np.ones(len(ordered), dtype=bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    if ordered.dtype.kind == "f":  # missing values are last, and count as one
+        is_new[1:] &= ~np.isnan(ordered[:-1])
+    return np.asarray(ordered[is_new])
 
 
-def stacked(tables: Sequence[Any], size: int) -> Array:
+def stacked(tables: Sequence[Real], size: int) -> Array:
     """Return tables of `size` rows, or numbers that are the same in all of them, in one."""
     return np.concatenate(
-        [each if np.shape(each) == (size,) else np.broadcast_to(each, size) for each in tables]
+        [part if np.shape(part) == (size,) else np.broadcast_to(part, size) for part in tables]
     )

@@ -60,7 +60,7 @@ class Inputs(dict[str, Array]):
             return np.isnan(column)
         return np.asarray(np.equal(column, np.array(None)))
 
-    def default(self, name: str, value: Any) -> None:
+    def default(self, name: str, value: Scalar | Array) -> None:
         """Set missing values of a column to a scalar or to those of an array."""
         missing = self.missing(name)
         if missing.any():
@@ -89,9 +89,8 @@ class Inputs(dict[str, Array]):
                 continue
             self[key][rows] = record.get(key, value)
             for name in names:
-                found = record.get(name)
-                if found is not None:
-                    self[name][rows & self.missing(name)] = found
+                if record.get(name) is not None:
+                    self[name][rows & self.missing(name)] = record[name]
 
     def refuse(self, name: str, rows: Array, reason: str, hint: str = "") -> None:
         """Refuse `rows` because of their value of column `name`."""

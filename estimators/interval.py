@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -160,7 +160,10 @@ def _places(estimator: Estimator, catalog: Catalog, system: System) -> tuple[str
 
 def _most_specific(table: Mapping[str, Record], constant: str, places: Sequence[str]) -> str | None:
     """Return the key of a constant at the first place that the table has; None without one."""
-    return next((constant + place for place in places if constant + place in table), None)
+    for place in places:
+        if constant + place in table:
+            return constant + place
+    return None
 
 
 def constant_spreads(
@@ -174,7 +177,8 @@ def constant_spreads(
     ranges = catalog.tables.get("step_constant", {})
     causes = catalog.tables.get("step_constant_cause", {})
     systems = [
-        (_places(estimator, catalog, system), rows) for system, rows in _systems(columns).items()
+        (_places(estimator, catalog, system), np.array(rows))
+        for system, rows in _systems(columns).items()
     ]
     spreads = []
     for name in estimator.constants.names:
@@ -206,22 +210,21 @@ def _other_share(causes: Mapping[str, Record], constant: str, places: Sequence[s
     return float(share)
 
 
-def _systems(columns: Columns) -> dict[System, Array]:
+def _systems(columns: Columns) -> dict[System, list[int]]:
     """Return the row numbers of each system."""
-    height = len(next(iter(columns.values())))
-    unknown = np.full(height, None)
-    names = (columns.get(name, unknown).tolist() for name in ("accelerator", "framework"))
-    rows: dict[System, list[int]] = {}
-    for row, system in enumerate(zip(*names, strict=True)):
-        rows.setdefault(system, []).append(row)
-    return {system: np.array(numbers) for system, numbers in rows.items()}
+    unknown = np.full(len(next(iter(columns.values()))), None)
+    accelerators = columns.get("accelerator", unknown).tolist()
+    frameworks = columns.get("framework", unknown).tolist()
+    rows = defaultdict[System, list[int]](list)
+    for row, system in enumerate(zip(accelerators, frameworks, strict=True)):
+        rows[system].append(row)
+    return rows
 
 
 def _value_and_ends(record: Record) -> tuple[float, float, float]:
     """Return the value of a row with a range, and the least and largest one; 0 where missing."""
-    names = ("constant_value", "lowest_value", "highest_value")
-    value, low, high = (float(record.get(name) or 0.0) for name in names)
-    return value, low, high
+    value, low, high = map(record.get, ("constant_value", "lowest_value", "highest_value"))
+    return float(value or 0), float(low or 0), float(high or 0)
 
 
 def moved(
@@ -318,16 +321,17 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
             shift[cause] += np.where(is_choice, move.to_other, 0.0)
             share_of_runs = np.nan_to_num(move.spread.other_share)
             other[cause] = np.maximum(other.get(cause, 0.0), share_of_runs)
-    left_out, apart = (interval_term(catalog, name) for name in ("left_out", "product_error"))
-    median = np.log1p(left_out[0])
-    ups = [*up.values(), np.log1p(left_out[2]) - median, np.log1p(apart[2] * share)]
-    downs = [*down.values(), median - np.log1p(left_out[1]), -np.log1p(apart[1] * share)]
+    left_out = np.log1p(interval_term(catalog, "left_out"))
+    product_error = interval_term(catalog, "product_error")
+    ups = [*up.values(), left_out[2] - left_out[0], np.log1p(product_error[2] * share)]
+    downs = [*down.values(), left_out[0] - left_out[1], -np.log1p(product_error[1] * share)]
     low, high = middle(
         _hypotenuse(step, downs), _hypotenuse(step, ups), list(shift.values()), list(other.values())
     )
     # with likely alternatives the quantiles may exclude the estimate; the interval contains it
     return Interval(
-        step * np.exp(np.minimum(median + low, 0.0)), step * np.exp(np.maximum(median + high, 0.0))
+        step * np.exp(np.minimum(left_out[0] + low, 0.0)),
+        step * np.exp(np.maximum(left_out[0] + high, 0.0)),
     )
 
 
@@ -336,7 +340,7 @@ def interval_term(catalog: Catalog, name: str) -> tuple[float, float, float]:
     return _value_and_ends(catalog.tables.get("interval_term", {}).get(name, {}))
 
 
-def fit_probability(memory: Array, capacity: Any, catalog: Catalog) -> Array:
+def fit_probability(memory: Array, capacity: Real, catalog: Catalog) -> Array:
     """Return the probability that a run fits in the memory of a device.
 
     ln(measured / estimated memory) is normal, with the mean and deviation of the published rows:

@@ -10,9 +10,9 @@ import itertools
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from estimators.contract import (
     say_nothing,
 )
 from estimators.enumeration import Axis, enumerate_layouts
-from estimators.estimator import Estimator
+from estimators.estimator import Estimator, height
 from estimators.inputs import Inputs, records
 from estimators.rules import Rule
 
@@ -100,19 +100,20 @@ class BaseSearch(Search):
         self, space: Space, catalog: Catalog, mends: Mends, on_checked: OnChecked = say_nothing
     ) -> None:
         """Raise if a value is faulty, or if a fixed value leaves no layout in any cell."""
-        refusals = Refusals()
-        found = _Layouts(self, space)
+        refusals: list[Refusal] = []
+        layouts = _Layouts(self, space)
         for inputs in self._completed(space, catalog, mends):
-            refusals.add(inputs.refusals)
-            if not refusals.found and not found.is_settled:
-                found.look_at(self._cells_of(inputs, space, mends))
+            refusals = distinct([*refusals, *inputs.refusals])
+            if not refusals and not layouts.is_settled:
+                layouts.look_at(self._cells_of(inputs, space, mends))
             on_checked(inputs.num_rows)
-        refusals.raise_if_any()
-        if not found.is_settled:
+        if refusals:
+            raise RefusedError(refusals)
+        if not layouts.is_settled:
             every = self._with_idle_layouts(space, catalog, mends)
             number = self._num_cells(space)
-            found.look_at(itertools.islice(every, number, None), are_asked=False)
-        found.raise_if_empty()
+            layouts.look_at(itertools.islice(every, number, None), are_asked=False)
+        layouts.raise_if_empty()
 
     def _with_idle_layouts(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         return self.estimator.with_idle_layouts(mends, lambda: self._cells(space, catalog, mends))
@@ -184,34 +185,36 @@ class BaseSearch(Search):
         """Return the layout values that a study fixes."""
         return cell.fixed
 
-    def _known(self, cell: Cell) -> dict[str, Any]:
+    def _known(self, cell: Cell) -> Values:
         return {**dict.fromkeys(self.estimator.optional_columns), **cell.values}
 
     def why(self, cell: Cell, name: str, value: Scalar) -> Refusal:
         """Return why `value` leaves no layout: a rule that it breaks, or no layout has it."""
-        known = {**self._known(cell), **cell.fixed}
-        for rule in self.estimator.search_rules(cell.mends):
-            applies = rule.column == name and all(need in known for need in rule.needs)
-            if applies and not rule.is_kept(known):
-                return Refusal(name, value, rule.reason(known), rule.hint(known))
+        broken = self._broken({**self._known(cell), **cell.fixed}, cell.mends, name)
         hint = (
             "use a value that divides the number it splits (layers, heads, sequences ...), given "
             "the other values of the study"
         )
-        return Refusal(name, value, "leaves no layout in any cell of the space", hint)
+        return broken or Refusal(name, value, "leaves no layout in any cell of the space", hint)
 
     def empty(self, cell: Cell) -> Refusal:
         """Return why a space has no layout: a rule that its problem breaks, or the GPUs."""
         known = self._known(cell)
-        for rule in self.estimator.search_rules(cell.mends):
-            if all(need in known for need in rule.needs) and not rule.is_kept(known):
-                value = known.get(rule.column)
-                return Refusal(rule.column, value, rule.reason(known), rule.hint(known))
+        broken = self._broken(known, cell.mends)
         size = next(
             n for n in ("num_gpus", "num_clusters", *self.estimator.problem_columns) if n in known
         )
         hint = "degrees must multiply to it and divide the numbers they split (layers, heads ...)"
-        return Refusal(size, known[size], "leaves no layout in the whole space", hint)
+        return broken or Refusal(size, known[size], "leaves no layout in the whole space", hint)
+
+    def _broken(self, known: Values, mends: Mends, name: str = "") -> Refusal | None:
+        """Return the refusal by the first rule that known values break, of one column or of any."""
+        for rule in self.estimator.search_rules(mends):
+            applies = name in ("", rule.column) and known.keys() >= {*rule.needs}
+            if applies and not rule.is_kept(known):
+                value = known.get(rule.column)
+                return Refusal(rule.column, value, rule.reason(known), rule.hint(known))
+        return None
 
 
 class TableSearch(BaseSearch):
@@ -231,15 +234,15 @@ class TableSearch(BaseSearch):
         if key in self._counts:
             self._counts.move_to_end(key)
             return self._counts[key]
-        found = self._counts[key] = _height(self._table(cell))
+        count = self._counts[key] = height(self._table(cell))
         if len(self._counts) > _COUNTS_KEPT:
             self._counts.popitem(last=False)
-        return found
+        return count
 
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
         """Yield the layouts in order, in chunks; see `contract.Search`."""
         table = self._table(cell)
-        for start in range(0, _height(table), max_rows):
+        for start in range(0, height(table), max_rows):
             chunk = slice(start, start + max_rows)
             yield {name: column[chunk] for name, column in table.items()}
 
@@ -254,10 +257,10 @@ class TableSearch(BaseSearch):
         for column in table.values():
             column.flags.writeable = False  # cells and estimators keep parts of it
         self._tables[key] = table
-        self._rows_kept += _LEAST_ROWS + _height(table)
+        self._rows_kept += _LEAST_ROWS + height(table)
         while self._rows_kept > _ROWS_KEPT and self._tables:
             _, dropped = self._tables.popitem(last=False)
-            self._rows_kept -= _LEAST_ROWS + _height(dropped)
+            self._rows_kept -= _LEAST_ROWS + height(dropped)
         return table
 
     def _key(self, cell: Cell) -> Key:
@@ -328,30 +331,16 @@ class RelationSearches(Search):
         return self.of[cell.relation].layouts(cell, max_rows)
 
 
-class Refusals:
-    """Refusals of many chunks. Combinations repeat a fault; it is kept once."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[str, Scalar, str], Refusal] = {}
-
-    def add(self, refusals: Iterable[Refusal]) -> None:
-        """Add refusals; a known fault keeps its first hint and moves to the end."""
-        for r in refusals:
-            fault = (r.column, r.value, r.reason)
-            known = self.found.pop(fault, None)
-            self.found[fault] = known or Refusal(r.column, r.value, r.reason, r.hint)
-
-    def raise_if_any(self) -> None:
-        """Raise `RefusedError` if there is a refusal."""
-        if self.found:
-            raise RefusedError(self.found.values())
-
-
 def distinct(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """Return one refusal a fault."""
-    found = Refusals()
-    found.add(refusals)
-    return list(found.found.values())
+    """Return one refusal a fault, without its row: combinations repeat a fault.
+
+    A fault is in the place of its last refusal and has the hint of its first.
+    """
+    by_fault: dict[tuple[str, Scalar, str], Refusal] = {}
+    for refusal in refusals:
+        fault = (refusal.column, refusal.value, refusal.reason)
+        by_fault[fault] = by_fault.pop(fault, replace(refusal, row=None))
+    return list(by_fault.values())
 
 
 class _Layouts:
@@ -428,10 +417,6 @@ def combinations(space: Space, start: int = 0, end: int | None = None) -> dict[s
         values = np.array([*some, None], dtype=object)[:-1]
         columns[name] = values[place // stride % len(some)] if total else values[:0]
     return columns
-
-
-def _height(table: Columns) -> int:
-    return len(next(iter(table.values())))
 
 
 class SearchedEstimator(Estimator):

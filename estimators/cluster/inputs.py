@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from estimators.catalog import base_of
+from estimators.cluster.memory import Shape, parameters
 from estimators.cluster.relations import (
     CHOICES,
     COMMUNICATION,
@@ -17,13 +19,13 @@ from estimators.cluster.relations import (
     POWER,
     PROBLEM,
     RUN,
+    SHAPE,
 )
-from estimators.cluster.rules import HAS_A_BATCH, MEMORY_RULES, SHAPE_RULES, WHOLE_LAYERS
 from estimators.cluster.runs import critical_batch
 from estimators.columns import COLUMNS
-from estimators.contract import Array, Catalog, Mends, RefusedError, Relation, Values
+from estimators.contract import Array, Catalog, Mends, RefusedError, Relation
 from estimators.inputs import Inputs
-from estimators.transformer import SHAPE, parameters
+from estimators.rules import Rule, at_most, divides
 
 OPTIONAL = tuple(name for name in PROBLEM if name != "parameters")
 """Problem columns that may be missing."""
@@ -75,6 +77,52 @@ ALIASES = {
 """The source's names."""
 
 
+MEMORY_RULES = (
+    divides("tensor_parallel", "num_heads"),
+    at_most("stages have layers", "pipeline_parallel", "num_layers"),
+)
+
+
+def _of_known(rule: Rule) -> Rule:
+    """Return a rule that skips rows without its columns; a run may have no shape."""
+    return replace(
+        rule,
+        holds=lambda v: np.any([np.isnan(v[n]) for n in rule.needs], axis=0) | rule.holds(v),
+    )
+
+
+SHAPE_RULES = (
+    _of_known(divides("num_kv_heads", "num_heads")),
+    _of_known(divides("num_heads", "hidden_size")),
+    _of_known(
+        at_most(
+            "no more active parameters than parameters",
+            "active_parameters",
+            "parameters",
+            advice=lambda _: "give the parameters that a token passes through: a part of all",
+        )
+    ),
+)
+"""Heads share the width, and queries their keys, evenly."""
+HAS_A_BATCH = _of_known(
+    at_most(
+        "the run takes a step",
+        "global_batch_tokens",
+        "dataset_tokens",
+        advice=lambda _: "use a smaller batch, or more tokens",
+    )
+)
+"""Under C15 every token of a step is paid for; as published, such a run takes no step."""
+WHOLE_LAYERS = Rule(
+    "activations are not split",
+    "tensor_parallel",
+    ("tensor_parallel",),
+    lambda v: np.equal(v["tensor_parallel"], 1),
+    lambda _: "must be 1: the published formula of activations does not split them",
+    lambda _: "use 1, or mend C17",
+)
+
+
 def resolve_problem(inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
     """Complete and check problem and choices of one relation."""
     for name in relation.unread:
@@ -101,13 +149,15 @@ def resolve_problem(inputs: Inputs, relation: Relation, catalog: Catalog, mends:
 def resolve_keys(inputs: Inputs, relation: Relation, mends: Mends) -> None:
     """Complete and check the keys of one relation, its problem being complete."""
     if "global_batch_tokens" in relation.keys:
-        batch = default_batch(_numbers(inputs), mends)
+        sizes = (inputs["parameters"], inputs["active_parameters"], inputs["dataset_tokens"])
+        with np.errstate(all="ignore"):
+            batch = critical_batch(*sizes, mends)
         inputs.default("global_batch_tokens", np.where(np.isfinite(batch), batch, np.nan))
     if "batch_sequences" in relation.keys:
         inputs.check(("global_batch_tokens",))
         tokens = inputs["global_batch_tokens"]
-        each = inputs["seq_len"] if "C13" in mends else 1.0
-        inputs.default("batch_sequences", tokens / each)
+        length = inputs["seq_len"] if "C13" in mends else 1.0
+        inputs.default("batch_sequences", tokens / length)
     for name in relation.keys:
         inputs.default(name, default_key(name, mends))
     inputs.check(relation.keys)
@@ -125,18 +175,6 @@ def default_key(name: str, mends: Mends) -> Any:
     if name == "site_bytes_per_second":
         return 10e9 if "C19" in mends else 10 * 2**30
     return DEFAULTS.get(name, np.nan)
-
-
-def default_batch(values: Values, mends: Mends) -> Any:
-    """Return the default batch of a run: the critical batch."""
-    with np.errstate(all="ignore"):
-        return critical_batch(
-            values["parameters"], values["active_parameters"], values["dataset_tokens"], mends
-        )
-
-
-def _numbers(inputs: Inputs) -> dict[str, Array]:
-    return {n: inputs[n] for n in ("parameters", "active_parameters", "dataset_tokens")}
 
 
 def _missing(inputs: Inputs, name: str) -> Array:
@@ -186,9 +224,9 @@ def _resolve_model(inputs: Inputs, relation: Relation, catalog: Catalog, mends: 
         inputs.require(needed, "name a `model`, or give its shape")
     inputs.check(MODEL)
     with np.errstate(all="ignore"):
-        shape = {name: inputs[name] for name in SHAPE}
-        hidden = shape["hidden_size"]
-        published = shape["num_layers"] * (12 * hidden * hidden + 4 * hidden)
+        shape = Shape.of({name: inputs[name] for name in SHAPE})
+        hidden = shape.hidden_size
+        published = shape.num_layers * (12 * hidden * hidden + 4 * hidden)
         inputs.default("parameters", parameters(shape) if "C18" in mends else published)
     inputs.default("parameters", PARAMETERS)
     if relation is MEMORY:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from estimators.columns import names_in
 from estimators.contract import Relation
-from estimators.transformer import SHAPE
 
+SHAPE = (
+    *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
+    *("seq_len", "vocab_size"),
+)
 MODEL = ("model", *SHAPE)
 RUN = (
     *("parameters", "active_parameters", "dataset_tokens"),

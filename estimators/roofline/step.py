@@ -139,7 +139,7 @@ def _transfer(layouts: Layouts, *, is_mended: bool) -> _Transfer:
     fast_share = 1.0 - slow_share
     if not is_mended:
         slow_share = np.where(in_domain > 1, 0.0, slow_share)
-    several = stages > 1
+    several: Array = stages > 1
     return _Transfer(several * fast_share, several * slow_share)
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from estimators.batch_rule import batch_tokens, growth
 from estimators.linear_layer import reduced_words
 from estimators.structure import Structure
-from estimators.transformer import batch_tokens, growth
 
 if TYPE_CHECKING:
     from estimators.values import Flag, Real

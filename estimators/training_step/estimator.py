@@ -34,12 +34,12 @@ from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
-from estimators.kernels.products import FORMULA
+from estimators.kernels.gemms import FORMULA
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.structure import flag
 from estimators.training_step import inputs as given
-from estimators.training_step import power, shapes, timings
+from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
@@ -57,7 +57,7 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, depends_on
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, figures_of
+from estimators.training_step.step import TIMES, figures_of, independent_share
 from estimators.training_step.tables import CHANGES, Latest, Shared, shared_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _takes_range(constant: str, columns: Columns) -> Array:
     A constant whose range is the spread of measured kernels has it in rows that read these.
     Rows that use the formula have the ranges of the formula's constants.
     """
-    source = given.MEASURED_IN.get(constant)
+    source = system_inputs.MEASURED_IN.get(constant)
     if source is None or source not in columns:
         return every_row(constant, columns)
     return np.not_equal(columns[source], FORMULA)
@@ -154,7 +154,7 @@ class TrainingStep(SearchedEstimator):
         parts=TIMES,
         memory=(*MEMORY, *BESIDES, "framework_bytes"),
         formulas=FORMULAS,
-        rates=given.RATES,
+        rates=system_inputs.RATES,
         least_flops=_least_flops,
         peak_flops_per_second=lambda columns: np.asarray(_peak(Problem.of(columns))),
         cell_figures={
@@ -179,8 +179,8 @@ class TrainingStep(SearchedEstimator):
         self.independent = frozenset((*given.PROBLEM, *given.CHOICES)) - depends
         self._latest = Latest()
         self.constants = Constants(
-            names=given.CONSTANTS,
-            places=given.places,
+            names=system_inputs.CONSTANTS,
+            places=system_inputs.places,
             takes_range=_takes_range,
             timed_kernels=timings.files(self._system),
             independent_share=self._independent_share,
@@ -225,7 +225,7 @@ class TrainingStep(SearchedEstimator):
         out = {name: np.empty(len(columns["seq_len"])) for name in names}
         self.estimate(relation, columns, columns, mends, out, catalog)
         with np.errstate(all="ignore"):
-            share = shapes.independent_share(Shape.of(columns), *(out[name] for name in names))
+            share = independent_share(Shape.of(columns), *(out[name] for name in names))
         return np.nan_to_num(np.asarray(share, dtype=np.float64))
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
@@ -298,12 +298,13 @@ class TrainingStep(SearchedEstimator):
             shared = self._latest.of(values, layouts, catalog, compute) if is_cell else compute()
             problem = shared.problem.with_recompute(values[CHANGES])
             figures = figures_of(shared, problem, layouts["zero_stage"])
-            derived: dict[str, Array] = {}
+            derived: dict[str, Real] = {}
             if missing := set(wanted) - figures.keys() - {*relation.keys}:
                 parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
-                derived = _memory(parts, problem.kept, problem.system)
-                if not missing <= derived.keys():
-                    derived |= _derived(figures, derived["memory_bytes"], problem, catalog)
+                memory = _memory(parts, problem.kept, problem.system)
+                derived |= memory
+                if not missing <= memory.keys():
+                    derived |= _derived(figures, memory["memory_bytes"], problem, catalog)
         return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
@@ -315,7 +316,7 @@ def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, A
 
 def _derived(
     figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
-) -> dict[str, Array]:
+) -> dict[str, Real]:
     """Return the other figures that views derive from the stored ones, one element a row."""
     rows = {name: figure.rows for name, figure in figures.items()}
     allocated = sum(rows[name] for name in MEMORY)

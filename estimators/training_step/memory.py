@@ -9,12 +9,13 @@ A measurement counts tensors (allocated memory), tensors and the allocator's unu
 - Libraries: a communicator for each group of more than one GPU, and captured CUDA graphs.
 - The CUDA context with its loaded kernels is `framework_bytes`.
 
-The kept activations are those in the code of three programs. In Megatron-Core with Transformer
-Engine a norm, a product and an activation each keep their input (NVIDIA/Megatron-LM @d98e8a64
-megatron/core/transformer; the same list in MooreThreads/SimuMax @4dcaae5
-simumax/core/transformer/dense_module.py). The others are nanotron (huggingface/nanotron @67c5ebb6
-src/nanotron/models/llama.py, parallel/tensor_parallel/functional.py) and torchtitan's recomputation
-by operation. They agree with arXiv 2205.05198, equations 1 to 5.
+Table `tensors.csv` has a row for each tensor of a layer: the elements that it has, the conditions
+under which there is one (all of them), and the bytes of an element. A name in place of a number is
+a constant of the program, or one of `Measures.widths`. The rows agree with arXiv 2205.05198,
+equations 1 to 5, and with three programs. In Megatron-Core with Transformer Engine a norm, a matmul
+and an activation each keep their input (NVIDIA/Megatron-LM @d98e8a64 megatron/core/transformer).
+The others are nanotron (huggingface/nanotron @67c5ebb6 src/nanotron/models/llama.py,
+parallel/tensor_parallel/functional.py) and torchtitan's recomputation by operation.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.structure import equals
+from estimators.structure import equals, flag, real
 from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
 from estimators.training_step.kinds import kinds_of, over_kinds
-from estimators.training_step.modules import IN_MIXTURE
+from estimators.training_step.modules import IN_MIXTURE, MODULES
+from estimators.training_step.own_tables import rows_of
 from estimators.training_step.pipelines import microbatches_of
-from estimators.training_step.recompute import any_again
-from estimators.training_step.replicas import layer_shares, sharded_parameters
+from estimators.training_step.replicas import sharded_parameters
+from estimators.training_step.streams import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from estimators.decoder import Parameters, Shape
+    from estimators.decoder import Parameters
     from estimators.training_step.pipelines import Held
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.replicas import Share
+    from estimators.training_step.replicas import LayerShare, Share
     from estimators.training_step.sizes import Size
     from estimators.training_step.spent import Spent
     from estimators.values import Array, Flag, Real
@@ -54,12 +56,47 @@ BESIDES = ("unused_bytes", "library_bytes")
 """Parts of a device's memory that are not allocated; `framework_bytes`, the same in all layouts,
 is the third."""
 
-WHOLE_COPIES = 4.0
-"""Bytes of one element of the residual stream that a backward pass holds for all tokens of a
-tensor-parallel group: a gradient gathered before a product, and one not yet scattered."""
 
-OWN_COPIES = 4.0
-"""Bytes of one such element for a rank's own tokens: gradients of residual stream and norm."""
+class Tensor(NamedTuple):
+    """A row of `tensors.csv`.
+
+    Attributes
+    ----------
+    part
+        Part of the memory that it belongs to. `layer`, `full` and `operations`: kept of a layer if
+        nothing is recomputed, all, or every second matmul (`recomputes_operations`). `gradients`:
+        there during a layer's backward pass. `further`: kept of a layer of further tokens outside
+        its transformer layer. Others: those of `Microbatch`.
+    modules
+        Parts of `recompute_modules` that drop it and make it again. A part that keeps only its
+        input, which a norm made, drops all other tensors.
+    """
+
+    part: str
+    elements: str
+    conditions: tuple[str, ...]
+    width: float | str
+    modules: tuple[str, ...]
+
+
+TENSORS = tuple(
+    Tensor(
+        row["part"],
+        row["elements"],
+        tuple(row["condition"].split()),
+        figure(row["bytes"]),
+        tuple(row["module"].split(";")),
+    )
+    for row in rows_of("tensors")
+)
+
+BY_PART = {
+    part: [tensor for tensor in TENSORS if tensor.part == part]
+    for part in dict.fromkeys(tensor.part for tensor in TENSORS)
+}
+
+DROPPED_BY = {name: [tensor for tensor in TENSORS if name in tensor.modules] for name in MODULES}
+"""Part of `recompute_modules` -> tensors that it drops."""
 
 
 class Microbatch(NamedTuple):
@@ -100,187 +137,130 @@ def stored_bytes(size: Size, problem: Problem, layout: Layout) -> dict[str, Micr
     if np.any(problem.shape.num_mtp_layers):
         last = kinds[-1]
         layer = stored[last.name]
-        stored["mtp"] = layer._replace(kept=layer.kept + further_bytes(size, last.problem))
+        further = Measures(size, last.problem, layout).bytes_of("further")
+        stored["mtp"] = layer._replace(kept=layer.kept + further)
     return stored
 
 
 def microbatch_of(size: Size, problem: Problem, layout: Layout) -> Microbatch:
     """Return the bytes of one microbatch in a layer, the embedding and the output layer."""
-    shape, program, bytes_of = problem.shape, problem.program, problem.kept
-    recompute = problem.choices.activation_recompute
-    whole = layer_bytes(size, problem, layout)
-    dropped = dropped_bytes(size, problem, layout)
-    kept, repeats = whole - sum(dropped), equals(recompute, "full")
-    kept = np.where(repeats, 2.0 * size.rows * size.hidden, kept)
+    program, recompute = problem.program, problem.choices.activation_recompute
+    measures = Measures(size, problem, layout)
+    is_full = equals(recompute, "full")
     by_operation = equals(recompute, "selective") & program.recomputes_operations
+    whole = measures.bytes_of("layer")
+    dropped: Real = 0.0
+    largest: Real = 0.0
+    if program.repeats_modules:
+        for name, again in program.again.items():
+            is_inside = flag(program.again["moe"]) & (name in IN_MIXTURE)
+            part = np.where(again & ~is_full & ~is_inside, measures.dropped_by(name), 0.0)
+            dropped, largest = dropped + part, np.maximum(largest, part)
+    kept = np.where(is_full, measures.bytes_of("full"), whole - dropped)
     if np.any(by_operation):
-        kept = np.where(by_operation, _operation_bytes(size, problem, layout), kept)
-    nothing: Real = 0.0
-    working = reduce(np.maximum, dropped, nothing) + gradient_bytes(size, problem)
-    if np.any(repeats | by_operation):
-        working = working + np.where(repeats | by_operation, whole, 0.0)
-    drops = np.where(program.uses_dropout, 1.0, 0.0)
-    between = size.rows * size.hidden
-    is_split = layout.tensor_parallel > 1
-    through = np.where(is_split, size.tokens * size.hidden, 0.0)
-    logits = size.tokens * shape.vocab_size / layout.tensor_parallel
-    logits = logits * (1 + shape.num_mtp_layers)
-    stored = bytes_of.stored_logit_bytes
+        kept = np.where(by_operation, measures.bytes_of("operations"), kept)
+    working = largest + measures.bytes_of("gradients")
     return Microbatch(
         kept=kept,
-        working=working,
-        waiting=bytes_of.waiting_exchange_bytes * through,
-        entry=drops * between,
-        exit=4.0 * between,
-        logits=logits * stored,
-        logit_holes=logits * np.maximum(bytes_of.reserved_logit_bytes - stored, 0.0),
-        buffers=bytes_of.exchange_buffer_bytes * through,
+        working=working + np.where(is_full | by_operation, whole, 0.0),
+        waiting=measures.bytes_of("waiting"),
+        entry=measures.bytes_of("embedding"),
+        exit=measures.bytes_of("output"),
+        logits=measures.bytes_of("logits"),
+        logit_holes=measures.bytes_of("freed_logits"),
+        buffers=measures.bytes_of("buffers"),
     )
 
 
-def layer_bytes(size: Size, problem: Problem, layout: Layout) -> Real:
-    """Return the bytes that one layer keeps of one microbatch if nothing is recomputed."""
-    drops = np.where(problem.program.uses_dropout, 1.0, 0.0)
-    between = size.rows * size.hidden
-    sparse, read = problem.shape.sparse_share, formats.input_bytes(problem)
-    # inputs of both norms and of both blocks; masks. A router reads 16 bits
-    own = (1 - sparse) * read + sparse * 2.0
-    norms = (4 + read + own + 2 * drops + problem.kept.stored_norm_bytes) * between
-    # queries, keys and values; the core's result, which the next product reads
-    inside = 2.0 * size.tokens * (size.query + size.key + size.value)
-    inside = inside + formats.core_bytes(problem) * size.tokens * size.result
-    # queries and keys before their norms
-    normed = np.where(problem.shape.uses_qk_norm, 2.0 * size.tokens * (size.query + size.key), 0.0)
-    inside = inside + normed
-    # latents before and after their norms
-    latents = (2.0 + read) * (size.query_latent + size.key_latent) + 2.0 * size.rotary
-    attention = norms + inside + size.rows * latents + _core_bytes(size, problem)
-    halves = _halves(problem)
-    dense = halves * size.tokens * size.ffn
-    if not np.any(sparse):
-        return attention + dense
-    return attention + (1 - sparse) * dense + sparse * mixture_bytes(size, problem, layout)
+class Measures:
+    """Elements and bytes of the tensors of one microbatch on one GPU.
 
-
-def dropped_bytes(size: Size, problem: Problem, layout: Layout) -> list[Real]:
-    """Return the bytes that each part of `recompute_modules` drops and makes again.
-
-    Norms, the activation of routed experts and latent attention drop their results. Other parts
-    keep only their input, which the norm before them made. A fused core drops nothing: it keeps no
-    scores, and the product behind it needs its result.
+    Attributes
+    ----------
+    elements
+        - ``residual``, ``gathered``: the stream between blocks, of a rank and of all tokens of its
+          tensor-parallel group.
+        - ``heads``: queries, keys and values; ``results``: the result of attention.
+        - ``dense``, ``shared``, ``routed``: between the two matmuls of dense feed-forward layers,
+          of the experts that every token passes, and of routed experts, whose inputs are
+          ``routed_inputs`` in ``routed_rows``.
+        - ``scores``: a number for each query and key; ``statistics``: one for each query.
+    shares
+        Share of the layers in which each condition holds.
+    widths
+        Bytes of an element by name: constants of the program, and figures of several of them.
     """
-    again = problem.program.again
-    if not any_again(problem.program):
-        return []
-    sparse, read = problem.shape.sparse_share, formats.input_bytes(problem)
-    routed = size.experts * size.expert_tokens
-    norms = (read + (1 - sparse) * read + sparse * 2.0) * size.rows * size.hidden
-    is_flash = equals(problem.choices.attention, "flash")
-    kept = {
-        "core_attn": np.where(is_flash, 0.0, _core_bytes(size, problem)),
-        "layernorm": norms,
-        "moe_act": sparse * read * routed * size.expert_ffn,
-        "mlp": (1 - sparse) * _halves(problem) * size.tokens * size.ffn,
-        "shared_experts": sparse * _halves(problem) * size.tokens * size.shared_ffn,
-        "mla_up_proj": 2.0 * size.tokens * (size.query + size.key + size.value),
-        "moe": sparse * mixture_bytes(size, problem, layout),
-    }
-    inside = again["moe"]
-    is_full = equals(problem.choices.activation_recompute, "full")
-    return [
-        np.where(again[name] & ~is_full & ~(inside & (name in IN_MIXTURE)), part, 0.0)
-        for name, part in kept.items()
-    ]
 
+    def __init__(self, size: Size, problem: Problem, layout: Layout) -> None:
+        shape, choices, kept = problem.shape, problem.choices, problem.kept
+        tokens, routed = size.tokens, size.experts * size.expert_tokens
+        vocabulary = shape.vocab_size / layout.tensor_parallel
+        self.elements = {
+            "residual": size.rows * size.hidden,
+            "gathered": tokens * size.hidden,
+            "heads": tokens * (size.query + size.key + size.value),
+            "queries_and_keys": tokens * (size.query + size.key),
+            "queries": tokens * size.query,
+            "values": tokens * size.value,
+            "results": tokens * size.result,
+            "latents": size.rows * (size.query_latent + size.key_latent),
+            "rotary": size.rows * size.rotary,
+            "statistics": size.heads * tokens,
+            "scores": size.heads * tokens * shape.seq_len,
+            "dense": tokens * size.ffn,
+            "shared": tokens * size.shared_ffn,
+            "routed": routed * size.expert_ffn,
+            "routed_inputs": routed * size.hidden,
+            "routed_rows": routed,
+            "router": shape.num_experts * tokens / layout.tensor_parallel,
+            "logits": tokens * vocabulary * (1 + shape.num_mtp_layers),
+        }
+        is_flash = equals(choices.attention, "flash")
+        conditions = {
+            "flash": is_flash,
+            "unfused": ~is_flash & ~equals(choices.activation_recompute, "selective"),
+            "not_full": ~equals(choices.activation_recompute, "full"),
+            "dropout": problem.program.uses_dropout,
+            "qk_norm": shape.uses_qk_norm,
+            "gated": shape.uses_glu,
+            "shared": np.greater(size.shared_ffn, 0),
+            "tensor": np.greater(layout.tensor_parallel, 1),
+            "dense": 1.0 - shape.sparse_share,
+            "mixture": shape.sparse_share,
+        }
+        self.shares = {name: real(holds) for name, holds in conditions.items()}
+        # a gated layer keeps both halves and their product, separate kernels also the activated
+        # gate; the product and a routed row are inputs of matmuls, in the format of these
+        gate = np.where(shape.uses_glu, kept.stored_gate_bytes, 4.0)
+        self.widths: dict[str, Real] = vars(kept) | {
+            "input_bytes": formats.input_bytes(problem),
+            "core_bytes": formats.core_bytes(problem),
+            "gate_bytes": gate - 2.0,
+            "routed_bytes": kept.stored_routed_bytes - 2.0,
+            "freed_logit_bytes": np.maximum(
+                kept.reserved_logit_bytes - kept.stored_logit_bytes, 0.0
+            ),
+        }
 
-def mixture_bytes(size: Size, problem: Problem, layout: Layout) -> Real:
-    """Return the bytes that a layer's experts, their router and the shared experts keep.
+    def bytes_of(self, part: str) -> Real:
+        """Return the bytes of a part of the memory."""
+        return self._sum(BY_PART[part])
 
-    For each token and expert the router keeps 9 bytes: a logit and a score of 32 bits, and a byte
-    of the map of chosen experts. A routed row keeps the input of its expert, the tensors of the
-    expert's activation, and its probability in 32 bits. The activation applies the probability, so
-    the expert's result is not kept (NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/transformer/moe/README.md, memory-efficient permutation;
-    fusions/fused_bias_swiglu.py WeightedSwiGLUFunction).
-    """
-    halves = _halves(problem)
-    routed = size.experts * size.expert_tokens
-    stream = problem.kept.stored_routed_bytes - 2.0 + formats.input_bytes(problem)
-    row = stream * size.hidden + halves * size.expert_ffn + 4.0
-    router = 9.0 * problem.shape.num_experts * size.tokens / layout.tensor_parallel
-    return routed * row + halves * size.tokens * size.shared_ffn + router
+    def dropped_by(self, module: str) -> Real:
+        """Return the bytes that a part of `recompute_modules` drops and makes again."""
+        return self._sum(DROPPED_BY[module])
 
-
-def gradient_bytes(size: Size, problem: Problem) -> Real:
-    """Return the bytes of the gradients that the backward pass of a layer holds at a time.
-
-    They are largest in the feed-forward layer: gradients of the activation's result and of its
-    input, and of the residual stream; of a mixture also of routed rows. Products add gradients of
-    weights to their buffer.
-    """
-    gates = np.where(problem.shape.uses_glu, 2.0, 1.0)
-    sparse, routed = problem.shape.sparse_share, size.experts * size.expert_tokens
-    inside = (1 - sparse) * size.tokens * size.ffn
-    inside = inside + sparse * (size.tokens * size.shared_ffn + routed * size.expert_ffn)
-    stream = (WHOLE_COPIES * size.tokens + OWN_COPIES * size.rows) * size.hidden
-    rows = sparse * 2 * problem.kept.stored_routed_bytes * routed * size.hidden
-    return 2.0 * (1 + gates) * inside + stream + rows
-
-
-def _halves(problem: Problem) -> Real:
-    """Return the bytes kept of one element of a feed-forward width.
-
-    A gated layer keeps both halves and their product; separate kernels also keep the activated
-    gate. The next product keeps its input in the format of products.
-    """
-    kept = np.where(problem.shape.uses_glu, problem.kept.stored_gate_bytes, 4.0)
-    return kept - 2.0 + formats.input_bytes(problem)
-
-
-def _core_bytes(size: Size, problem: Problem) -> Real:
-    """Return the bytes that the core keeps: a statistic a query if fused, else scores and masks."""
-    heads = size.heads
-    is_flash = equals(problem.choices.attention, "flash")
-    is_selective = equals(problem.choices.activation_recompute, "selective")
-    drops = np.where(problem.program.uses_dropout, 1.0, 0.0)
-    scores = heads * size.tokens * problem.shape.seq_len * (2 + 3 * drops)
-    return np.where(is_flash, 4.0 * heads * size.tokens, np.where(is_selective, 0.0, scores))
-
-
-def _operation_bytes(size: Size, problem: Problem, layout: Layout) -> Real:
-    """Return the bytes that one layer keeps if it is recomputed by operation.
-
-    It keeps its input, queries, values, the result of attention with its statistic, the result of
-    the first feed-forward product, in a gated layer also that of the last one, and the sums of a
-    tensor-parallel group (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
-    _save_list, _get_custom_policy).
-    """
-    sparse, routed = problem.shape.sparse_share, size.experts * size.expert_tokens
-    core = size.query + size.value + size.result + 2.0 * size.heads
-    first = (1 - sparse) * size.tokens * size.ffn
-    first = first + sparse * (size.tokens * size.shared_ffn + routed * size.expert_ffn)
-    shared = np.where(size.shared_ffn > 0, size.tokens, 0.0)
-    last = ((1 - sparse) * size.tokens + sparse * (shared + routed)) * size.hidden
-    last = np.where(problem.shape.uses_glu, last, 0.0)
-    sums = np.where(layout.tensor_parallel > 1, 3.0, 1.0) * size.rows * size.hidden
-    return 2.0 * (size.tokens * core + first + last + sums)
-
-
-def further_bytes(size: Size, problem: Problem) -> Real:
-    """Return the bytes that a layer of further tokens keeps outside its transformer layer.
-
-    For each token and element of the hidden width: 2 bytes of embeddings, which the first norm
-    reads; the results of two norms, which the projection reads in its number format; 2 bytes each
-    of the last norm's input and result. The norm of the hidden states reads a tensor that the layer
-    before keeps. Full recomputation keeps only the embeddings.
-
-    Source: NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/transformer/multi_token_prediction.py, MultiTokenPredictionLayer (enorm, hnorm,
-    eh_proj, final_layernorm).
-    """
-    again = equals(problem.choices.activation_recompute, "full")
-    inside = 2 * formats.input_bytes(problem) + 4.0
-    return size.rows * size.hidden * (2.0 + np.where(again, 0.0, inside))
+    def _sum(self, tensors: Sequence[Tensor]) -> Real:
+        summed: Real = 0.0
+        for tensor in tensors:
+            share: Real = 1.0
+            for name in tensor.conditions:
+                share = share * self.shares[name]
+            if np.any(share):
+                width = tensor.width
+                of_element = width if isinstance(width, float) else self.widths[width]
+                summed = summed + share * of_element * self.elements[tensor.elements]
+        return summed
 
 
 class RankBytes(NamedTuple):
@@ -421,7 +401,8 @@ def state_bytes(zero_stage: int, share: Share, problem: Problem, layout: Layout)
 
 def gathered_bytes(
     zero_stage: int,
-    counts: Mapping[str, Parameters],
+    layers: Mapping[str, LayerShare],
+    ends: Parameters,
     share: Share,
     problem: Problem,
     layout: Layout,
@@ -433,23 +414,26 @@ def gathered_bytes(
     gradients of its whole stage under a pipeline: it scatters gradients after the last microbatch
     (torchtitan @82f7387f parallelisms/parallelize_llama.py `apply_fsdp`;
     torch/distributed/pipelining/stage.py `backward_maybe_with_nosync`).
+
+    Parameters
+    ----------
+    layers, ends
+        See `replicas.stage_shares`.
     """
     if zero_stage < 3:
         return 0.0
-    tensor = layout.tensor_parallel
     # rows of a batch may lack a kind that others have
     sparse = problem.shape.sparse_share
     occurs = {"dense": sparse < 1, "mixture": sparse > 0, "mtp": problem.shape.num_mtp_layers > 0}
-    layers = [
-        np.where(occurs[name], outside + experts, 0.0)
-        for name, (outside, experts) in layer_shares(counts, problem.shape, layout).items()
-    ]
-    layer = reduce(np.maximum, layers)
+    layer = reduce(
+        np.maximum,
+        (np.where(occurs[name], of.dense + of.experts, 0.0) for name, of in layers.items()),
+    )
     exchanged = problem.sharding
     weights, gradients = exchanged.gathered_weight_bytes, exchanged.reduced_gradient_bytes
     own = formats.gathered_weight_bytes(problem)
-    embedding = next(iter(counts.values())).embedding
-    unit = np.maximum((2 * own + gradients) * layer, (weights + gradients) * embedding / tensor)
+    vocabulary = (weights + gradients) * ends.embedding / layout.tensor_parallel
+    unit = np.maximum((2 * own + gradients) * layer, vocabulary)
     keeps = np.where(exchanged.keeps_gathered_weights, layout.pipeline_parallel > 1, False)
     whole = (own + gradients) * (share.dense - share.vocabulary + share.experts)
     whole = whole + (weights + gradients) * share.vocabulary
@@ -457,27 +441,22 @@ def gathered_bytes(
     return np.where(layout.data_parallel * layout.context_parallel > 1, unit, 0.0)
 
 
-def communicators(shape: Shape, layout: Layout) -> Real:
-    """Return the number of groups of more than one GPU that a GPU exchanges with.
+def library_bytes(problem: Problem, layout: Layout) -> Real:
+    """Return the bytes of communicators and captured graphs.
 
-    They are the tensor- and context-parallel groups, replicas and contexts together, the pipeline,
-    and the two stages of a shared embedding; in a mixture also the expert-parallel group, the ranks
-    that split an expert, and the replicas of experts (NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/parallel_state.py).
+    A GPU has a communicator for each group of more than one GPU: the tensor- and context-parallel
+    groups, replicas and contexts together, the pipeline, and the two stages of a shared embedding;
+    in a mixture also the expert-parallel group, the ranks that split an expert, and the replicas of
+    experts (NVIDIA/Megatron-LM @d98e8a64 megatron/core/parallel_state.py).
     """
     tensor, context = layout.tensor_parallel, layout.context_parallel
     stages, replicas = layout.pipeline_parallel, layout.data_parallel * context
-    ties = shape.ties_embedding & (stages > 1)
-    groups: tuple[Flag | bool, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
-    has_experts = shape.num_experts > 1
-    if np.any(has_experts):
+    ties = problem.shape.ties_embedding & (stages > 1)
+    groups: list[Flag | bool] = [tensor > 1, context > 1, replicas > 1, stages > 1, ties]
+    is_mixture = problem.shape.num_experts > 1
+    if np.any(is_mixture):
         experts, parts = layout.expert_parallel, layout.expert_tensor_parallel
         copies = tensor * replicas > experts * parts
-        groups += (experts > 1, has_experts & (parts > 1), has_experts & copies)
-    return reduce(np.add, (np.where(group, 1.0, 0.0) for group in groups))
-
-
-def library_bytes(problem: Problem, layout: Layout) -> Real:
-    """Return the bytes of communicators and captured graphs."""
+        groups += [experts > 1, is_mixture & (parts > 1), is_mixture & copies]
     graphs = np.where(problem.host.uses_cuda_graphs, problem.kept.graph_bytes, 0.0)
-    return problem.kept.communicator_bytes * communicators(problem.shape, layout) + graphs
+    return problem.kept.communicator_bytes * reduce(np.add, map(real, groups)) + graphs

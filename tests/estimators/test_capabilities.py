@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from estimators import registry
+from estimators.batch_rule import default_batch
 from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED, Array, Catalog, Cell, Columns, Mends, Relation, Space
 from estimators.estimator import Estimator
 from estimators.inputs import records
-from estimators.transformer import default_batch
 from tests.toy_estimator import TOY
 from warehouse.database.catalog import packaged_catalog
+from warehouse.database.summaries import by_precedence
 
 GPT: dict[str, Any] = {
     "num_layers": 4,
@@ -264,7 +265,7 @@ def test_commands_take_an_estimator_that_has_what_they_need() -> None:
     }
     for command, capability in capabilities.items():
         assert registry.default(command) in registry.with_capability(capability)
-    first, second, *others = registry.by_precedence()
+    first, second, *others = by_precedence()
     assert (first.name, second.name) == ("training_step", "roofline")
     assert [each.name for each in others] == [
         name for name in registry.ESTIMATORS if name not in (first.name, second.name)

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimators.cluster.relations import (
-    MEMORY,
-)
+from estimators.cluster.memory import Shape, activations, parameters
+from estimators.cluster.relations import MEMORY
 from estimators.cluster.runs import EARTH_RADIUS_KM, great_circle_km
 from estimators.contract import Catalog
-from estimators.transformer import activations, parameters
 from tests.estimators.cluster_cases import ALL_MENDS, few, run
 
 # distances
@@ -60,14 +58,14 @@ def test_the_nearest_place_is_this_one_and_the_farthest_the_antipode(
 def test_llamas_have_as_many_parameters_as_their_checkpoints(
     model: str, size: int, catalog: Catalog
 ) -> None:
-    assert parameters(catalog.find("model", model)) == size
+    assert parameters(Shape.of(catalog.find("model", model))) == size
     # the run of a named model is that of its own size
     assert run(catalog, MEMORY, frozenset({"C18"}), model=model)["weights_bytes"] == 2 * size
 
 
 def test_a_gpt_has_the_parameters_of_the_megatron_papers_equation(catalog: Catalog) -> None:
     shape = catalog.find("model", "gpt3_175B")
-    found = parameters(shape)
+    found = float(parameters(Shape.of(shape)))
     assert round(found / 1e9) == 175
     # arXiv 2104.04473, equation 2, leaves out the last norm
     layers, h, vocabulary, length = 96, 12288, 50257, 2048
@@ -104,7 +102,7 @@ def test_activations_of_a_gpt_are_those_of_the_recomputation_papers_equations(
         ("selective", t, True): unit * 34 / t,
         ("full", t, False): 2 * unit,
     }
-    found = {case: float(activations(shape, b, case[0], case[1], case[2])) for case in expected}
+    found = {case: float(activations(Shape.of(shape), b, *case)) for case in expected}
     assert found == pytest.approx(expected, rel=1e-12)
 
 

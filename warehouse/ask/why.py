@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators import registry
+from estimators.batch_rule import default_batch
 from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
-from estimators.transformer import default_batch
 from warehouse.ask.defaults import (
     definitions_of,
     sold_domain,

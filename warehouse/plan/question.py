@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from estimators import registry
+from estimators.batch_rule import default_batch
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from estimators.names import folded
-from estimators.transformer import default_batch
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
 from warehouse.ask.plausible import check_terms
 from warehouse.ask.terms import Term, carbons, share_and_pue

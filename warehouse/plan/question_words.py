@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from estimators.transformer import BATCH_RULE
+from estimators.batch_rule import BATCH_RULE
 from warehouse.ask.defaults import taken_over
 from warehouse.ask.plausible import questioned_attributes
 from warehouse.show.formats import count
