@@ -60,23 +60,15 @@ class MeasuredTables:
         load = self._load[name]
         return self.made(("table", name), load)
 
-    def __reduce__(self) -> tuple[Callable[..., MeasuredTables], tuple[dict[str, Columns]]]:
+    def __getstate__(self) -> dict[str, object]:
         """Return the loaded tables, for another process."""
-        return _of_columns, ({name: self[name] for name in self._load},)
+        return {"_load": {name: partial(dict, self[name]) for name in self._load}, "_made": {}}
 
     def made(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the result of `make`, computed at the first request for `key`."""
         if key not in self._made:
             self._made[key] = make()
         return cast(Made, self._made[key])
-
-
-def _of_columns(tables: Mapping[str, Columns]) -> MeasuredTables:
-    return MeasuredTables({name: partial(_as_it_is, table) for name, table in tables.items()})
-
-
-def _as_it_is(table: Columns) -> Columns:
-    return table
 
 
 @dataclass(frozen=True)
@@ -167,10 +159,10 @@ def base_of(catalog: Catalog, accelerator: str) -> str | None:
 
     None if the system has no base.
     """
-    own = catalog.tables.get(OWN_SYSTEM, {})
+    systems = catalog.tables.get(OWN_SYSTEM, {})
     base = accelerator
-    while base in own:
-        stated = own[base].get("based_on")
+    while base in systems:
+        stated = systems[base].get("based_on")
         if stated is None:
             return None
         base = str(stated)
@@ -179,8 +171,8 @@ def base_of(catalog: Catalog, accelerator: str) -> str | None:
 
 def stated_of(catalog: Catalog, accelerator: Scalar) -> dict[str, Scalar]:
     """Return the attributes that a user's system and those that it is based on state."""
-    own = catalog.tables.get(OWN_SYSTEM, {}).get(str(accelerator))
-    return {} if own is None else {**stated_of(catalog, own.get("based_on")), **own}
+    system = catalog.tables.get(OWN_SYSTEM, {}).get(str(accelerator))
+    return {} if system is None else {**stated_of(catalog, system.get("based_on")), **system}
 
 
 def _published(catalog: Catalog, accelerator: Scalar) -> str:

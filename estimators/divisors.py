@@ -24,9 +24,9 @@ def divisors(number: int) -> Array:
     """Return the divisors of a positive `number`, ascending (read-only)."""
     small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     large = [number // d for d in reversed(small) if d * d != number]
-    found = np.array(small + large, dtype=np.int64)
-    found.flags.writeable = False
-    return found
+    numbers = np.array(small + large, dtype=np.int64)
+    numbers.flags.writeable = False
+    return numbers
 
 
 def starts(counts: Array) -> Array:
@@ -91,7 +91,7 @@ def _divisors_of_each(numbers: tuple[int, ...]) -> tuple[Array, Array, Array]:
     lists = [divisors(int(number)) for number in numbers]
     none = np.empty(0, dtype=np.int64)
     return (
-        np.array([len(found) for found in lists], dtype=np.int64),
+        np.array(list(map(len, lists)), dtype=np.int64),
         np.concatenate([none, *lists]),
-        np.concatenate([none, *(np.append(found[1:], _NONE_LARGER) for found in lists)]),
+        np.concatenate([none, *(np.append(some[1:], _NONE_LARGER) for some in lists)]),
     )

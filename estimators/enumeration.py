@@ -39,8 +39,8 @@ def divisors_of(number: WholeNumber) -> Expand:
 
     def values(size: int, known: Values) -> Expansion:
         numbers = np.broadcast_to(np.asarray(number(known), dtype=np.int64), size)
-        found = each_divisor(numbers)
-        return found.parent, found.value
+        parent, value, _ = each_divisor(numbers)
+        return parent, value
 
     return values
 
@@ -146,8 +146,8 @@ class _Expanded(Mapping[str, Any]):
             return self.gathered[name]
         if name not in self._columns:
             return self._constants[name]
-        found = self.gathered[name] = self._columns[name].take(self._parent)
-        return found
+        column = self.gathered[name] = self._columns[name].take(self._parent)
+        return column
 
     def __contains__(self, name: object) -> bool:
         """Return whether a constant or column is known."""

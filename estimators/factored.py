@@ -125,8 +125,8 @@ def distinct_rows(
         values = columns[name].astype(np.int64)
         base = int(values.max(initial=0)) + 1
         if span * base > _LARGEST_CODE:  # number the combinations so far anew
-            found, code = np.unique(code, return_inverse=True)
-            span = len(found)
+            numbers, code = np.unique(code, return_inverse=True)
+            span = len(numbers)
         code, span = code * base + values, span * base
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
     return {name: columns[name][first] for name in names}, place
@@ -137,17 +137,16 @@ def distinct(values: ArrayLike) -> Array:
 
     `numpy.unique` would import masked arrays, which takes longer than most commands compute.
     """
-    found = np.sort(values, axis=None)
-    is_new = np.ones(len(found), dtype=bool)
-    is_new[1:] = found[1:] != found[:-1]
-    if found.dtype.kind == "f":  # missing values are last, and count as one
-        is_new[1:] &= ~np.isnan(found[:-1])
-    result: Array = found[is_new]
-    return result
+    ordered = np.sort(values, axis=None)
+    is_new = np.ones(len(ordered), dtype=bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    if ordered.dtype.kind == "f":  # missing values are last, and count as one
+        is_new[1:] &= ~np.isnan(ordered[:-1])
+    return np.asarray(ordered[is_new])
 
 
 def stacked(tables: Sequence[Real], size: int) -> Array:
     """Return tables of `size` rows, or numbers that are the same in all of them, in one."""
     return np.concatenate(
-        [each if np.shape(each) == (size,) else np.broadcast_to(each, size) for each in tables]
+        [part if np.shape(part) == (size,) else np.broadcast_to(part, size) for part in tables]
     )

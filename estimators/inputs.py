@@ -89,9 +89,8 @@ class Inputs(dict[str, Array]):
                 continue
             self[key][rows] = record.get(key, value)
             for name in names:
-                found = record.get(name)
-                if found is not None:
-                    self[name][rows & self.missing(name)] = found
+                if record.get(name) is not None:
+                    self[name][rows & self.missing(name)] = record[name]
 
     def refuse(self, name: str, rows: Array, reason: str, hint: str = "") -> None:
         """Refuse `rows` because of their value of column `name`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -38,10 +38,10 @@ def nearest(word: object, names: Iterable[str]) -> list[str]:
     wanted = folded(word)
     if len(wanted) < 2:
         return []
-    begin = sorted((each for each in by_folded if each.startswith(wanted)), key=len)
+    begin = sorted((name for name in by_folded if name.startswith(wanted)), key=len)
     alike = get_close_matches(wanted, by_folded, MOST_NEAR, 0.6)
-    inside = [each for each in by_folded if len(wanted) > 2 and wanted in each]
-    return [by_folded[each] for each in dict.fromkeys([*begin, *alike, *inside])][:MOST_NEAR]
+    inside = [name for name in by_folded if len(wanted) > 2 and wanted in name]
+    return [by_folded[name] for name in dict.fromkeys([*begin, *alike, *inside])][:MOST_NEAR]
 
 
 def nearest_columns(word: str, columns: Collection[str]) -> list[str]:
@@ -59,9 +59,13 @@ def nearest_columns(word: str, columns: Collection[str]) -> list[str]:
 
 def did_you_mean(near: Iterable[str]) -> str:
     """Return the question "did you mean ...?"; empty if there is no candidate."""
-    names = list(near)
-    listed = " or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-    return f"did you mean {listed}?" if listed else ""
+    names = any_of(list(near))
+    return f"did you mean {names}?" if names else ""
+
+
+def any_of(words: Sequence[str]) -> str:
+    """Return ``4, 8 or 16``; empty for no words."""
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def joined_hint(*parts: str) -> str:
@@ -69,11 +73,11 @@ def joined_hint(*parts: str) -> str:
 
     No semicolon follows a question.
     """
-    found = ""
+    hint = ""
     for part in filter(None, parts):
-        mark = "" if not found else " " if found.endswith("?") else "; "
-        found += mark + part
-    return found
+        mark = "" if not hint else " " if hint.endswith("?") else "; "
+        hint += mark + part
+    return hint
 
 
 def _other_names(column: str) -> set[str]:

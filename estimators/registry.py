@@ -46,11 +46,11 @@ def known_name(name: str) -> str:
     from estimators.contract import Refusal, RefusedError
     from estimators.names import folded
 
-    found = [known for known in ESTIMATORS if known == name or folded(known) == folded(name)]
-    if not found:
-        known = ", ".join(ESTIMATORS)
-        raise RefusedError([Refusal("estimator", name, "is not known", f"known: {known}")])
-    return found[0]
+    for known in ESTIMATORS:
+        if folded(known) == folded(name):
+            return known
+    hint = f"known: {', '.join(ESTIMATORS)}"
+    raise RefusedError([Refusal("estimator", name, "is not known", hint)])
 
 
 def all_estimators() -> list[Estimator]:

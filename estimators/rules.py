@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from estimators.columns import COLUMNS, NUMBERS
 from estimators.divisors import divisors
+from estimators.names import any_of
 from estimators.values import Array, Flag, Values
 
 Explanation = Callable[[Values], str]
@@ -69,22 +70,22 @@ class Rule:
         column, value = COLUMNS[name], row[name]
         if column.kind in ("str", "bool"):
             tried = np.array(column.choices or (True, False), dtype=object)
-            return _any_of([str(kept).lower() for kept in self._kept(row, name, tried)])
+            return any_of([str(value).lower() for value in self._keeping(row, name, tried)])
         if column.kind == "float" or value is None:
             return ""
         least = int(column.minimum or 0)
         near = np.arange(max(int(value) - _TRIED, least), int(value) + _TRIED)
         tried = np.union1d(np.arange(least, least + _TRIED), near)
         tried = tried[tried != value].astype(np.float64)
-        kept = self._kept(row, name, tried)
-        below, above = kept[kept < value], kept[kept > value]
+        keeping = self._keeping(row, name, tried)
+        below, above = keeping[keeping < value], keeping[keeping > value]
         if not len(above) and 1 < len(below) == np.count_nonzero(tried <= below[-1]):
             return f"at most {below[-1]:.0f}"
         if not len(below) and 0 < len(above) == np.count_nonzero(tried >= above[0]):
             return f"{above[0]:.0f} or more"
-        return _any_of([f"{number:.0f}" for number in (*below[-1:], *above[:1])])
+        return any_of([f"{number:.0f}" for number in (*below[-1:], *above[:1])])
 
-    def _kept(self, row: Values, name: str, tried: Array) -> Array:
+    def _keeping(self, row: Values, name: str, tried: Array) -> Array:
         """Return those of the tried values of a column with which the row keeps the rule."""
         columns = {}
         for need in self.needs:
@@ -92,8 +93,7 @@ class Rule:
             columns[need] = np.full(len(tried), row[need], dtype=float if is_number else object)
         with np.errstate(all="ignore"):
             holds = np.broadcast_to(self.holds({**columns, name: tried}), len(tried))
-        kept: Array = tried[np.asarray(holds, dtype=bool)]
-        return kept
+        return np.asarray(tried[np.asarray(holds, dtype=bool)])
 
 
 INTERLEAVING_NEEDS_STAGES = Rule(
@@ -181,14 +181,10 @@ def only(column: str, value: str, rule: Rule) -> Rule:
 
 def keeps(rules: Iterable[Rule], values: Values, num_rows: int) -> Array:
     """Return for each of `num_rows` rows whether it keeps every rule."""
-    kept = np.ones(num_rows, dtype=bool)
+    keeps_all = np.ones(num_rows, dtype=bool)
     for rule in rules:
-        kept &= rule.holds(values)
-    return kept
-
-
-def _any_of(words: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+        keeps_all &= rule.holds(values)
+    return keeps_all
 
 
 def nearest(numbers: Iterable[int], value: int) -> str:
@@ -204,4 +200,4 @@ def one_of(numbers: Iterable[int]) -> str:
     words = [str(number) for number in numbers]
     if len(words) > 14:
         words = [*words[:9], "...", *words[-3:]]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    return any_of(words)

@@ -231,10 +231,10 @@ class TableSearch(BaseSearch):
         if key in self._counts:
             self._counts.move_to_end(key)
             return self._counts[key]
-        found = self._counts[key] = height(self._table(cell))
+        count = self._counts[key] = height(self._table(cell))
         if len(self._counts) > _COUNTS_KEPT:
             self._counts.popitem(last=False)
-        return found
+        return count
 
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Columns]:
         """Yield the layouts in order, in chunks; see `contract.Search`."""

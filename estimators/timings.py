@@ -115,7 +115,7 @@ class TimedKernels:
     @property
     def required(self) -> tuple[str, ...]:
         """Columns that a file must have."""
-        return tuple(each.name for each in self.inputs if each.default is None)
+        return tuple(column.name for column in self.inputs if column.default is None)
 
 
 SECONDS = TimedInput("seconds", limits=(1e-9, 1e4), is_whole=False)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from estimators.contract import Array
-from estimators.factored import Gathered, distinct_rows, runs, stacked, take
+from estimators.factored import Gathered, distinct, distinct_rows, runs, stacked, take
 
 TENSOR = np.array([1, 1, 2, 2, 1, 1])
 DATA = np.array([8, 8, 4, 4, 8, 4])
@@ -63,3 +67,31 @@ def test_a_number_is_the_same_in_all_rows() -> None:
     assert out.tolist() == [3.0, 3.0]
     assert take(3.0, np.array([0, 5])) == 3.0
     assert stacked([3.0, np.array([1.0, 2.0])], 2).tolist() == [3, 3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [3, 1, 3, 2],
+        [np.nan, 1.0, np.nan, 1.0, np.inf],
+        np.int64(5),
+        [[2, 1], [1, 0]],
+        ["b", "a"],
+    ],
+    ids=str,
+)
+def test_distinct_values_are_those_that_numpy_finds(values: ArrayLike) -> None:
+    assert distinct(values).tolist() == pytest.approx(
+        np.unique(np.array(values)).tolist(), nan_ok=True
+    )
+
+
+def test_masked_arrays_are_not_imported() -> None:
+    code = """if True:
+        import sys
+        from estimators.factored import distinct
+        distinct([2, 1, 2])
+        sys.exit("numpy.ma" in sys.modules)
+    """
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,16 @@ import pytest
 
 from estimators.contract import PUBLISHED, Array, Catalog, Columns, Mends, Relation, Scalar, Values
 from estimators.estimator import Constants, Estimator
-from estimators.interval import Interval, constant_spreads, interval, moved
+from estimators.interval import (
+    QUANTILE,
+    Interval,
+    constant_spreads,
+    interval,
+    middle,
+    moved,
+    normal_cumulative,
+    normal_quantile,
+)
 
 RELATION = Relation("one", "one row", keys=("data_parallel",), measures=("step_seconds",))
 
@@ -171,3 +181,63 @@ def test_a_move_says_which_end_is_slower() -> None:
     step, [move] = moved(SUM, RELATION, rows, PUBLISHED, of, constant_spreads(SUM, rows, of))
     assert step == pytest.approx([102.0])
     assert np.exp([move.up[0], -move.down[0]]) * 102 == pytest.approx([107.0, 101.0])
+
+
+# ---- the distribution ----
+
+
+def test_the_cumulative_normal_distribution_is_that_of_the_standard_library() -> None:
+    z = np.linspace(-5, 5, 101)
+    expected = [NormalDist().cdf(one) for one in z]
+    assert normal_cumulative(z) == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_quantile_of_95_percent_is_one_half_width() -> None:
+    assert normal_quantile(0.95) == pytest.approx(1)
+    assert normal_quantile(0.5) == pytest.approx(0)
+
+
+def test_without_alternatives_the_half_widths_are_the_interval() -> None:
+    low, high = middle(np.array([0.1, 0.0]), np.array([0.3, 0.2]), [], [])
+    assert low == pytest.approx([-0.1, 0.0], abs=1e-9)
+    assert high == pytest.approx([0.3, 0.2])
+
+
+def test_the_interval_of_a_mixture_has_a_twentieth_beyond_each_end() -> None:
+    # 30 % of the runs are slower by 0.5, 20 % faster by 0.2
+    down, up, shifts, shares = 0.05, 0.1, (0.5, -0.2), (0.3, 0.2)
+    low, high = middle(
+        np.array([down]),
+        np.array([up]),
+        [np.array([s]) for s in shifts],
+        [np.array([s]) for s in shares],
+    )
+
+    def below(x: float) -> float:
+        total = 0.0
+        for slower in (False, True):
+            for faster in (False, True):
+                weight = (0.3 if slower else 0.7) * (0.2 if faster else 0.8)
+                distance = x - 0.5 * slower + 0.2 * faster
+                width = down if distance < 0 else up
+                total += weight * NormalDist().cdf(QUANTILE * distance / width)
+        return total
+
+    assert below(float(low[0])) == pytest.approx(0.05, abs=1e-6)
+    assert below(float(high[0])) == pytest.approx(0.95, abs=1e-6)
+
+
+def test_an_alternative_that_no_run_takes_changes_nothing() -> None:
+    down, up = np.array([0.1]), np.array([0.2])
+    low, high = middle(down, up, [np.array([1.0])], [np.array([0.0])])
+    assert (float(low[0]), float(high[0])) == pytest.approx((-0.1, 0.2), abs=1e-6)
+
+
+def test_a_fifth_alternative_counts_by_its_variance() -> None:
+    moves = [np.array([size]) for size in (0.02, 0.02, 0.02, 0.02, 0.01)]
+    shares = [np.array([share]) for share in (0.6, 0.6, 0.6, 0.6, 0.5)]
+    _, high = middle(np.array([0.0]), np.array([0.0]), moves, shares)
+    # all four strong ones are taken by 0.6^4 of the runs; a twentieth of all runs is beyond the
+    # quantile, 0.386 of those; the fifth has a standard deviation of 0.01 x 0.5
+    z = NormalDist().inv_cdf(1 - 0.05 / 0.6**4)
+    assert float(high[0]) == pytest.approx(0.08 + 0.005 * z, abs=1e-6)
