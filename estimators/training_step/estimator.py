@@ -34,12 +34,12 @@ from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
-from estimators.kernels.products import FORMULA
+from estimators.kernels.gemms import FORMULA
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.structure import flag
 from estimators.training_step import inputs as given
-from estimators.training_step import power, shapes, system_inputs, timings
+from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
@@ -55,7 +55,7 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, figures_of
+from estimators.training_step.step import TIMES, figures_of, independent_share
 from estimators.training_step.tables import CHANGES, Latest, Shared, shared_of
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ class TrainingStep(SearchedEstimator):
         out = {name: np.empty(len(columns["seq_len"])) for name in names}
         self.estimate(relation, columns, columns, mends, out, catalog)
         with np.errstate(all="ignore"):
-            share = shapes.independent_share(Shape.of(columns), *(out[name] for name in names))
+            share = independent_share(Shape.of(columns), *(out[name] for name in names))
         return np.nan_to_num(np.asarray(share, dtype=np.float64))
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
