@@ -199,7 +199,8 @@ def test_a_run_that_breaks_a_rule_of_its_program_is_stored_and_the_rule_is_named
     runs: Callable[..., Path], measure: Measure, warehouse: Command
 ) -> None:
     header = "run,model,accelerator,num_gpus,framework,zero_stage,pipeline_parallel"
-    rows = [f"{run},gpt3_1.3B,H100,8,deepspeed,{stage},2" for run, stage in zip("abc", (3, 1, 2))]
+    stages = {"a": 3, "b": 1, "c": 2}
+    rows = [f"{run},gpt3_1.3B,H100,8,deepspeed,{stage},2" for run, stage in stages.items()]
     text = "\n".join(f"{row},64,9" for row in rows)
     path = runs(f"{header},global_batch_size,step_seconds\n{text}\n")
     code, _, said = warehouse("measure", path, "--db", measure.database)

@@ -113,12 +113,9 @@ def test_a_program_without_a_recomputation_is_searched_without_it(catalog: Catal
 
 
 DEEPSPEED = {**LLAMA, "framework": "deepspeed", "zero_stage": 3, "pipeline_parallel": 4}
-CHUNKS = {
-    **H100,
-    **{"num_layers": 36, "hidden_size": 4096, "num_heads": 32, "vocab_size": 32000},
-    **{"num_gpus": 48, "global_batch_size": 3, "tensor_parallel": 8},
-    **{"pipeline_parallel": 6, "virtual_pipeline": 3},
-}
+SHAPE = {"num_layers": 36, "hidden_size": 4096, "num_heads": 32, "vocab_size": 32000}
+DEGREES = {"tensor_parallel": 8, "pipeline_parallel": 6, "virtual_pipeline": 3}
+CHUNKS = {**H100, **SHAPE, **DEGREES, "num_gpus": 48, "global_batch_size": 3}
 
 
 @pytest.mark.parametrize(
