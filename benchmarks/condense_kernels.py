@@ -36,9 +36,15 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Array, Catalog, Record
-from estimators.kernels.products import BYTES, TABLE, chip_of, peak_of, roof_seconds
-from estimators.kernels.surface import Surface
-from estimators.kernels.tiles import tile_share
+from estimators.kernels.gemms import (
+    BYTES,
+    TABLE,
+    Surface,
+    chip_of,
+    peak_of,
+    roof_seconds,
+    tile_share,
+)
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.resources import reference_directory
 

@@ -34,12 +34,12 @@ from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
-from estimators.kernels.products import FORMULA
+from estimators.kernels.gemms import FORMULA
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.structure import flag
 from estimators.training_step import inputs as given
-from estimators.training_step import power, shapes, timings
+from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
@@ -55,7 +55,7 @@ from estimators.training_step.rules import (
 )
 from estimators.training_step.search import AXES, DEPENDS_ON
 from estimators.training_step.spellings import SPELLINGS
-from estimators.training_step.step import TIMES, figures_of
+from estimators.training_step.step import TIMES, figures_of, independent_share
 from estimators.training_step.tables import CHANGES, Latest, Shared, shared_of
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _takes_range(constant: str, columns: Columns) -> Array:
     A constant whose range is the spread of measured kernels has it in rows that read these.
     Rows that use the formula have the ranges of the formula's constants.
     """
-    source = given.MEASURED_IN.get(constant)
+    source = system_inputs.MEASURED_IN.get(constant)
     if source is None or source not in columns:
         return every_row(constant, columns)
     return np.not_equal(columns[source], FORMULA)
@@ -153,7 +153,7 @@ class TrainingStep(SearchedEstimator):
         parts=TIMES,
         memory=(*MEMORY, *BESIDES, "framework_bytes"),
         formulas=FORMULAS,
-        rates=given.RATES,
+        rates=system_inputs.RATES,
         least_flops=_least_flops,
         peak_flops_per_second=lambda columns: np.asarray(_peak(Problem.of(columns))),
         cell_figures={
@@ -175,8 +175,8 @@ class TrainingStep(SearchedEstimator):
         super().__init__()
         self._latest = Latest()
         self.constants = Constants(
-            names=given.CONSTANTS,
-            places=given.places,
+            names=system_inputs.CONSTANTS,
+            places=system_inputs.places,
             takes_range=_takes_range,
             timed_kernels=timings.files(self._system),
             independent_share=self._independent_share,
@@ -220,7 +220,7 @@ class TrainingStep(SearchedEstimator):
         out = {name: np.empty(len(columns["seq_len"])) for name in names}
         self.estimate(relation, columns, columns, mends, out, catalog)
         with np.errstate(all="ignore"):
-            share = shapes.independent_share(Shape.of(columns), *(out[name] for name in names))
+            share = independent_share(Shape.of(columns), *(out[name] for name in names))
         return np.nan_to_num(np.asarray(share, dtype=np.float64))
 
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:

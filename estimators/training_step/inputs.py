@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from math import isnan, nan
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from estimators.catalog import OWN_SYSTEM, PRODUCT_COLUMNS, product_of
-from estimators.columns import COLUMNS, names_in
-from estimators.contract import Array, Catalog, Record, RefusedError, Scalar
+from estimators.catalog import NARROW_RATES, product_of
+from estimators.columns import names_in
+from estimators.contract import Array, Catalog, Record, Scalar
 from estimators.estimator import IdleChoices
 from estimators.inputs import Inputs
-from estimators.kernels.attention import (
-    BLOCK,
-    IN_8_BITS,
-    chip_of,
-    default_program,
-    programs_of,
-    record_of,
-)
-from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
-from estimators.names import did_you_mean
-from estimators.training_step.exchange_rules import OVERLAPS_WITH, can_overlap
-from estimators.training_step.format_inputs import OF_OPTIMIZER, given_constants, resolve_formats
+from estimators.kernels.attention import IN_8_BITS
+from estimators.kernels.gemms import FORMULA
+from estimators.training_step.dispatch_rules import OVERLAPS_WITH, can_overlap
 from estimators.training_step.modules import NONE, can_recompute
 from estimators.training_step.placement import IN_A_V, num_stages
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES, WHOLE_HEADS
+from estimators.training_step.system_inputs import (
+    CONSTANTS,
+    HARDWARE,
+    LIMIT,
+    OF_OPTIMIZER,
+    given_constants,
+    resolve_constants,
+    resolve_formats,
+    resolve_kernels,
+    resolve_system,
+    rows_by,
+)
 
 COARSE = (
     *("num_layers", "hidden_size", "ffn_hidden_size", "uses_glu", "num_heads", "num_kv_heads"),
@@ -39,41 +40,8 @@ COARSE = (
 
 DETAILS = names_in("Shape of a decoder")
 SHAPE = (*COARSE, "seq_len", *DETAILS)
-HARDWARE = {"nvlink_size": "gpus_per_node", **PRODUCT_COLUMNS}
-"""Attribute of the system -> its column in the table of accelerators."""
-
-RATES = tuple(name for name in HARDWARE if name.endswith("_per_second"))
-"""Rates among them."""
-
-LINKS = (
-    *("nics_per_gpu", "nvlink_efficiency", "nvlink_latency_seconds", "network_efficiency"),
-    *("network_latency_seconds", "launch_seconds"),
-)
-LIMIT = "power_limit_watts"
-"""The default is the power that the accelerator is designed for."""
-
-OF_THE_CHIP = {"num_sms": "num_sms", LIMIT: "tdp_watts"}
-"""Attribute of the chip -> its column in the table of accelerators."""
-
 NEEDED = ("num_layers", "hidden_size", "num_heads", "seq_len")
 """Columns without a default: a shape needs them."""
-
-OF_THE_FORMULA = (
-    *("gemm_efficiency", "fp8_gemm_efficiency", "fp4_gemm_efficiency"),
-    *("gemm_half_depth", "small_tile_efficiency"),
-)
-"""Constants of the formula of products."""
-
-MEASURED_IN = {
-    "product_rate_factor": "kernels",
-    "fp8_product_rate_factor": "kernels",
-    "fp4_product_rate_factor": "kernels",
-    "attention_rate_factor": "attention_program",
-}
-"""Constant whose range is the spread of measured kernels -> the column that names the kernels."""
-
-CONSTANTS = (*LINKS[1:], *names_in("Constants of a training step"))
-"""Columns whose defaults are rows of the table of constants."""
 
 PROBLEM = (
     *("model", *SHAPE),
@@ -96,7 +64,7 @@ OTHER_INPUTS = (
     *OF_OPTIMIZER,
 )
 OPTIONAL = (
-    *("vocab_size", "fp8_flops_per_second", "fp4_flops_per_second", LIMIT),
+    *("vocab_size", *NARROW_RATES, LIMIT),
     *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage", "microbatch_group"),
     "framework_release",
 )
@@ -178,10 +146,10 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     inputs.default("profile", DEFAULTS["profile"])
     inputs.look_up(catalog, "framework", "framework", ("attention",))
     asked = {name: ~inputs.missing(name) for name in OF_RECIPES}
-    _resolve_system(inputs, catalog)
-    _resolve_kernels(inputs, catalog)
+    resolve_system(inputs, catalog)
+    resolve_kernels(inputs, catalog)
     given = given_constants(inputs, catalog)
-    _resolve_constants(inputs, catalog)
+    resolve_constants(inputs, catalog)
     for name, value in DEFAULTS.items():
         if name not in OF_EXPERTS:
             inputs.default(name, value)
@@ -315,164 +283,6 @@ def _look_up_model(inputs: Inputs, catalog: Catalog) -> Array:
     return is_known
 
 
-def _resolve_system(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the system from a product of table `accelerator`, or from table `system`."""
-    for name, column in HARDWARE.items():
-        if name != column:
-            both = ~inputs.missing(name) & ~inputs.missing(column)
-            differ = both & (inputs[name] != inputs[column])
-            inputs.refuse(column, differ, f"is not `{name}`, which is given too", "give one")
-            inputs.default(name, inputs[column])
-    for value in dict.fromkeys(inputs["accelerator"].tolist()):
-        if value is None:
-            continue
-        rows = np.equal(inputs["accelerator"], value)
-        found = _system(catalog, value)
-        if found is None:
-            known = ", ".join(sorted(catalog.tables.get("accelerator", {})))
-            listed = f"known: {known}; define others in a study or a file of systems (--catalog)"
-            hint = did_you_mean(catalog.nearest("accelerator", value)) or listed
-            reason = "is neither in the `accelerator` nor in the `system` table"
-            inputs.refuse("accelerator", rows, reason, hint)
-            continue
-        name, attributes = found
-        inputs["accelerator"][rows] = name
-        for attribute, number in attributes.items():
-            if number is not None:
-                inputs[attribute][rows & inputs.missing(attribute)] = number
-    needed = tuple(name for name in HARDWARE if name not in OPTIONAL)
-    inputs.default("nvlink_size", 8)
-    inputs.require(needed, "name an `accelerator`, or give its attributes")
-
-
-def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None:
-    """Return the name of an accelerator or system, and its attributes; None if no table has it.
-
-    A user's system takes the attributes that it does not state from its base. Constants
-    were measured on products, so a bare "A100" is a product here, as "H100" is; another estimator
-    has a system of that name with the bandwidth of another product.
-    """
-    own = catalog.tables.get(OWN_SYSTEM, {}).get(name)
-    if own is not None:
-        base = own.get("based_on")
-        _, attributes = (base and _system(catalog, str(base))) or (name, {})
-        stated = {each: own[each] for each in (*HARDWARE, *LINKS) if own.get(each) is not None}
-        return name, {**attributes, **stated}
-    for table in ("accelerator", "priced_as"):
-        record = catalog.known(table, name) or {}
-        product = catalog.known("accelerator", str(record.get("priced_as", name)))
-        if record and product:
-            columns = {**HARDWARE, **OF_THE_CHIP}
-            attributes = {each: product.get(column) for each, column in columns.items()}
-            # the driver shows less memory than the nominal size, or more
-            shown = product.get("device_bytes") or product.get("hbm_bytes")
-            return str(product["accelerator"]), {**attributes, "hbm_bytes": shown}
-    system = catalog.tables.get("system", {}).get(name)
-    if system is None:
-        return None
-    return name, {each: system.get(each) for each in (*HARDWARE, LINKS[0])}
-
-
-def _resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill the accelerator whose measured kernels are read, or `formula`.
-
-    Rows take the formula if their accelerator has no measured kernels, if they give a constant of
-    the formula, or if the libraries of their program are older than the measured ones.
-    """
-    is_computed = np.equal(inputs["kernels"], FORMULA)
-    asks: Array = np.zeros(inputs.num_rows, dtype=bool)
-    for name in OF_THE_FORMULA:
-        asks |= ~inputs.missing(name)
-    known = measured_accelerators(catalog)
-    for value in dict.fromkeys(inputs["kernels"].tolist()):
-        if value in (None, FORMULA):
-            continue
-        rows = np.equal(inputs["kernels"], value)
-        found = FORMULA
-        # a short name, as `accelerator` takes it, is that of a product here
-        for table in ("accelerator", "priced_as"):
-            with suppress(RefusedError):
-                found = kernels_of(catalog, catalog.find(table, str(value))["accelerator"])
-                break
-        if found == FORMULA:
-            reason = "has no measured kernels"
-            inputs.refuse("kernels", rows, reason, f"known: {', '.join((FORMULA, *known))}")
-        else:
-            inputs["kernels"][rows] = found
-    default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
-    frameworks = catalog.tables.get("framework", {})
-    for value in dict.fromkeys(inputs["framework"].tolist()):
-        if frameworks.get(value, {}).get("uses_measured_kernels") is False:
-            asks |= np.equal(inputs["framework"], value)
-    for value in dict.fromkeys(inputs["accelerator"].tolist()):
-        default[np.equal(inputs["accelerator"], value) & ~asks] = kernels_of(catalog, value)
-    inputs.default("kernels", default)
-    _resolve_attention(inputs, catalog, is_computed)
-
-
-def _resolve_attention(inputs: Inputs, catalog: Catalog, asks: Array) -> None:
-    """Fill the program of fused attention: that of the framework, if its rate was measured.
-
-    Rows whose `kernels` is the formula, or that give one of its efficiencies, take the formula. A
-    program that a row names must have a rate on its accelerator.
-    """
-    _refuse_unknown_programs(inputs, catalog)
-    asks = asks | ~inputs.missing("flash_forward_efficiency")
-    asks |= ~inputs.missing("flash_backward_efficiency")
-    default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
-    columns = (inputs[name].tolist() for name in ("framework", "kernels", "accelerator"))
-    cases = list(zip(*columns, strict=True))
-    for case in dict.fromkeys(cases):
-        rows = np.fromiter((each == case for each in cases), bool, len(cases))
-        framework, *names = case
-        chip = chip_of(catalog, *names)
-        program = default_program(catalog, framework, chip)
-        if record_of(catalog, chip, program, BLOCK) is not None:
-            default[rows & ~asks] = program
-    inputs.default("attention_program", default)
-
-
-def _refuse_unknown_programs(inputs: Inputs, catalog: Catalog) -> None:
-    """Refuse programs of attention that were not measured on the row's accelerator."""
-    columns = (inputs[name].tolist() for name in ("attention_program", "kernels", "accelerator"))
-    cases = list(zip(*columns, strict=True))
-    for case in dict.fromkeys(cases):
-        program, *names = case
-        chip = chip_of(catalog, *names)
-        if program in (None, FORMULA) or record_of(catalog, chip, program, BLOCK) is not None:
-            continue
-        rows = np.fromiter((each == case for each in cases), bool, len(cases))
-        known = (FORMULA, *programs_of(catalog, chip))
-        where = "" if chip == FORMULA else f" on {chip}"
-        reason = f"has no measured rate{where}"
-        inputs.refuse("attention_program", rows, reason, f"known: {', '.join(known)}")
-
-
-def places(catalog: Catalog, framework: Scalar, accelerator: Scalar) -> tuple[str, ...]:
-    """Return the suffixes of a constant's key, the most specific first.
-
-    A system takes the constants of its product, or of the product that it is based on.
-    """
-    product = product_of(catalog, accelerator)
-    return (f"@{product}@{framework}", f"@{framework}", f"@{product}", "")
-
-
-def _resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
-    """Fill constants: those of the framework, of the accelerator, or of all."""
-    table = catalog.tables.get("step_constant", {})
-    pairs = list(zip(inputs["framework"], inputs["accelerator"], strict=True))
-    for framework, accelerator in dict.fromkeys(pairs):
-        rows = np.fromiter((pair == (framework, accelerator) for pair in pairs), bool, len(pairs))
-        for name in CONSTANTS:
-            keys = (name + place for place in places(catalog, framework, accelerator))
-            found = next((table[key] for key in keys if key in table), None)
-            if found is not None:
-                value = found["constant_value"]
-                is_flag = COLUMNS[name].kind == "bool"
-                inputs[name][rows & inputs.missing(name)] = bool(value) if is_flag else value
-    inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
-
-
 def _resolve_experts(
     inputs: Inputs, catalog: Catalog, models: Array, asked: Mapping[str, Array]
 ) -> None:
@@ -489,21 +299,13 @@ def _resolve_experts(
     """
     table = catalog.tables.get("expert_default", {})
     names = ("framework", "accelerator", "number_recipe", "framework_release")
-    columns = (models.tolist(), *(inputs[name].tolist() for name in names))
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for row, (*case, release) in enumerate(zip(*columns, strict=True)):
-        # always the same nan: two different ones would be two keys
-        case.append(nan if isnan(release) else release)
-        places.setdefault(tuple(case), []).append(row)
-    for (model, framework, accelerator, recipe, release), own in places.items():
+    cases = rows_by(models, *(inputs[name] for name in names))
+    for (named, framework, accelerator, recipe, release), rows in cases.items():
         product = product_of(catalog, accelerator)
-        known = catalog.known("model", str(model))
-        model = model if known is None else known["model"]
+        model = (catalog.known("model", str(named)) or {"model": named})["model"]
         place = f"{framework}@{product}"
         keys = (f"{place}@{model}@{recipe}", f"{place}@{model}", place, str(framework))
         found = next((row for key in keys for row in _until(table, key, release)), {})
-        rows = np.zeros(len(models), dtype=bool)
-        rows[own] = True
         for name in OF_EXPERTS:
             if name in found:
                 free = rows & inputs.missing(name)
@@ -522,15 +324,17 @@ def _resolve_experts(
         inputs.default(name, DEFAULTS[name])
 
 
-def _until(table: Mapping[str, Record], key: str, release: float) -> Iterator[Record]:
-    """Yield the rows of a key that hold for a release, the earliest first; nan: the newest."""
-    older = [row for name, row in table.items() if name.startswith(f"{key} ")]
-    yield from sorted(
-        (row for row in older if release < float(str(row["before_release"]))),
-        key=lambda row: float(str(row["before_release"])),
-    )
-    if key in table:
-        yield table[key]
+def _until(table: Mapping[str, Record], key: str, release: Scalar) -> list[Record]:
+    """Return the rows of a key that hold for a release, the earliest first; None: the newest."""
+    rows = [table[key]] if key in table else []
+    if release is None:
+        return rows
+    ends = {
+        float(str(row["before_release"])): row
+        for name, row in table.items()
+        if name.startswith(f"{key} ")
+    }
+    return [ends[end] for end in sorted(ends) if float(release) < end] + rows
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
@@ -577,9 +381,8 @@ def _default_choices(inputs: Inputs, catalog: Catalog) -> None:
     frameworks = catalog.tables.get("framework", {})
     stage: Array = np.zeros(inputs.num_rows)
     splits: Array = np.full(inputs.num_rows, False, dtype=object)
-    for name in dict.fromkeys(inputs["framework"].tolist()):
-        record = frameworks.get(name, {})
-        rows = np.equal(inputs["framework"], name)
+    for (name,), rows in rows_by(inputs["framework"]).items():
+        record = frameworks.get(str(name), {})
         stage[rows] = record.get("zero_stage") or 0
         splits[rows] = bool(record.get("uses_sequence_parallel"))
     inputs.default("zero_stage", stage)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.structure import equals
-from estimators.training_step import power, recompute, streams
+from estimators.structure import equals, flag
+from estimators.training_step import power, streams
 from estimators.training_step.attention import Core, attention_core
 from estimators.training_step.host import Launches, forward_wait, host_of
 from estimators.training_step.matmuls import matmul_seconds
+from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.sizes import Size, size_of
 from estimators.training_step.streams import Streams
 from estimators.training_step.transfers import Parts, Transfers, transfers_of, waits
@@ -30,6 +31,9 @@ LAYER_KEYS = (
 )
 """Layout columns that a layer's time depends on."""
 
+
+WITHOUT_MATMULS = ("layernorm", "moe_act")
+"""Parts that are recomputed by streaming kernels alone."""
 
 _WAITS = ("tensor_comm", "context_comm", "expert_comm")
 """Parts of a pass that are exposed transfers."""
@@ -104,14 +108,14 @@ class Work(NamedTuple):
 
 def work_of(problem: Problem, layout: Layout) -> Work:
     """Return the work of an average layer at full clock."""
-    size, any_again = size_of(problem, layout), recompute.any_again(problem.program)
+    size, by_module = size_of(problem, layout), problem.program.repeats_modules
     return Work(
         size,
         matmul_seconds(size, problem, layout),
         attention_core(size, problem, layout),
         streams.layer_seconds(size, problem, layout),
         transfers_of(size, problem, layout),
-        streams.module_seconds(size, problem, layout) if any_again else {},
+        streams.module_seconds(size, problem, layout) if by_module else {},
         power.flops_of(size, problem, layout),
     )
 
@@ -155,8 +159,8 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
         **comm["backward"],
     }
     again = _again(problem, forward, core.again, matmuls["operations"])
-    if recompute.any_again(problem.program):
-        again = recompute.added(again, forward, core.again, matmuls, work.parts, problem)
+    if problem.program.repeats_modules:
+        again = _with_modules(again, forward, core.again, matmuls, work.parts, problem)
     spent = sum(backward.values()) + sum(again.values())
     expert_work = matmuls["experts"] + stream.experts + forward["expert_comm"]
     forward["host"] = forward_wait(launches, sum(forward.values()), expert_work, problem)
@@ -187,6 +191,49 @@ def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Pa
     again["gemm"] = np.where(repeats, operations, again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
+
+
+def _with_modules(
+    recompute: dict[str, Real],
+    forward: dict[str, Real],
+    core: Real,
+    matmuls: dict[str, Real],
+    parts: dict[str, Real],
+    problem: Problem,
+) -> dict[str, Real]:
+    """Return the seconds that a backward pass repeats, with the parts of `recompute_modules`.
+
+    A dense feed-forward layer repeats its collectives, half of those of the layer; a mixture
+    repeats the transfers of its tokens.
+
+    Parameters
+    ----------
+    recompute, forward
+        Seconds by kind of work: repeated without these parts, and of the forward pass.
+    core
+        Seconds of the core of attention.
+    matmuls, parts
+        Seconds of matmuls and of streaming kernels of each part, forward.
+    """
+    program, sparse = problem.program, problem.shape.sparse_share
+    again, seconds = program.again, dict(recompute)
+    is_full = equals(problem.choices.activation_recompute, "full")
+    is_selective = equals(problem.choices.activation_recompute, "selective")
+    inside = flag(again["moe"])
+
+    def repeat(kind: str, module: str, of_module: Real) -> None:
+        is_there = again[module] & ~is_full & ~(inside & (module in IN_MIXTURE))
+        seconds[kind] = seconds[kind] + np.where(is_there, of_module, 0.0)
+
+    for name, part in parts.items():
+        repeat("elementwise", name, part)
+        if name not in WITHOUT_MATMULS:
+            repeat("gemm", name, matmuls[name])
+    of_core = np.where(is_selective & ~program.recomputes_operations, 0.0, core)
+    repeat("attention", "core_attn", of_core)
+    repeat("tensor_comm", "mlp", (1 - sparse) * forward["tensor_comm"] / 2)
+    repeat("expert_comm", "moe", sparse * forward["expert_comm"])
+    return seconds
 
 
 def load_of(layer: Layer, flops: power.Flops, problem: Problem) -> power.Load:

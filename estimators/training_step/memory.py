@@ -32,17 +32,16 @@ from estimators.training_step.kinds import kinds_of, over_kinds
 from estimators.training_step.modules import IN_MIXTURE, MODULES
 from estimators.training_step.own_tables import rows_of
 from estimators.training_step.pipelines import microbatches_of
-from estimators.training_step.recompute import any_again
-from estimators.training_step.replicas import layer_shares, sharded_parameters
+from estimators.training_step.replicas import sharded_parameters
 from estimators.training_step.streams import figure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from estimators.decoder import Parameters, Shape
+    from estimators.decoder import Parameters
     from estimators.training_step.pipelines import Held
     from estimators.training_step.problem import Layout, Problem
-    from estimators.training_step.replicas import Share
+    from estimators.training_step.replicas import LayerShare, Share
     from estimators.training_step.sizes import Size
     from estimators.training_step.spent import Spent
     from estimators.values import Array, Flag, Real
@@ -152,7 +151,7 @@ def microbatch_of(size: Size, problem: Problem, layout: Layout) -> Microbatch:
     whole = measures.bytes_of("layer")
     dropped: Real = 0.0
     largest: Real = 0.0
-    if any_again(program):
+    if program.repeats_modules:
         for name, again in program.again.items():
             is_inside = flag(program.again["moe"]) & (name in IN_MIXTURE)
             part = np.where(again & ~is_full & ~is_inside, measures.dropped_by(name), 0.0)
@@ -189,14 +188,13 @@ class Measures:
     shares
         Share of the layers in which each condition holds.
     widths
-        Bytes of an element that several constants make.
+        Bytes of an element by name: constants of the program, and figures of several of them.
     """
 
     def __init__(self, size: Size, problem: Problem, layout: Layout) -> None:
         shape, choices, kept = problem.shape, problem.choices, problem.kept
         tokens, routed = size.tokens, size.experts * size.expert_tokens
         vocabulary = shape.vocab_size / layout.tensor_parallel
-        self._kept = kept
         self.elements = {
             "residual": size.rows * size.hidden,
             "gathered": tokens * size.hidden,
@@ -234,7 +232,7 @@ class Measures:
         # a gated layer keeps both halves and their product, separate kernels also the activated
         # gate; the product and a routed row are inputs of matmuls, in the format of these
         gate = np.where(shape.uses_glu, kept.stored_gate_bytes, 4.0)
-        self.widths = {
+        self.widths: dict[str, Real] = vars(kept) | {
             "input_bytes": formats.input_bytes(problem),
             "core_bytes": formats.core_bytes(problem),
             "gate_bytes": gate - 2.0,
@@ -259,15 +257,10 @@ class Measures:
             for name in tensor.conditions:
                 share = share * self.shares[name]
             if np.any(share):
-                summed = summed + share * self._width(tensor.width) * self.elements[tensor.elements]
+                width = tensor.width
+                of_element = width if isinstance(width, float) else self.widths[width]
+                summed = summed + share * of_element * self.elements[tensor.elements]
         return summed
-
-    def _width(self, width: float | str) -> Real:
-        """Return a number of the table, or the constant that it names."""
-        if isinstance(width, float):
-            return width
-        constant: Real = self.widths[width] if width in self.widths else getattr(self._kept, width)
-        return constant
 
 
 class RankBytes(NamedTuple):
@@ -408,7 +401,8 @@ def state_bytes(zero_stage: int, share: Share, problem: Problem, layout: Layout)
 
 def gathered_bytes(
     zero_stage: int,
-    counts: Mapping[str, Parameters],
+    layers: Mapping[str, LayerShare],
+    ends: Parameters,
     share: Share,
     problem: Problem,
     layout: Layout,
@@ -420,23 +414,26 @@ def gathered_bytes(
     gradients of its whole stage under a pipeline: it scatters gradients after the last microbatch
     (torchtitan @82f7387f parallelisms/parallelize_llama.py `apply_fsdp`;
     torch/distributed/pipelining/stage.py `backward_maybe_with_nosync`).
+
+    Parameters
+    ----------
+    layers, ends
+        See `replicas.stage_shares`.
     """
     if zero_stage < 3:
         return 0.0
-    tensor = layout.tensor_parallel
     # rows of a batch may lack a kind that others have
     sparse = problem.shape.sparse_share
     occurs = {"dense": sparse < 1, "mixture": sparse > 0, "mtp": problem.shape.num_mtp_layers > 0}
-    layers = [
-        np.where(occurs[name], outside + experts, 0.0)
-        for name, (outside, experts) in layer_shares(counts, problem.shape, layout).items()
-    ]
-    layer = reduce(np.maximum, layers)
+    layer = reduce(
+        np.maximum,
+        (np.where(occurs[name], of.dense + of.experts, 0.0) for name, of in layers.items()),
+    )
     exchanged = problem.sharding
     weights, gradients = exchanged.gathered_weight_bytes, exchanged.reduced_gradient_bytes
     own = formats.gathered_weight_bytes(problem)
-    embedding = next(iter(counts.values())).embedding
-    unit = np.maximum((2 * own + gradients) * layer, (weights + gradients) * embedding / tensor)
+    vocabulary = (weights + gradients) * ends.embedding / layout.tensor_parallel
+    unit = np.maximum((2 * own + gradients) * layer, vocabulary)
     keeps = np.where(exchanged.keeps_gathered_weights, layout.pipeline_parallel > 1, False)
     whole = (own + gradients) * (share.dense - share.vocabulary + share.experts)
     whole = whole + (weights + gradients) * share.vocabulary
@@ -444,27 +441,22 @@ def gathered_bytes(
     return np.where(layout.data_parallel * layout.context_parallel > 1, unit, 0.0)
 
 
-def communicators(shape: Shape, layout: Layout) -> Real:
-    """Return the number of groups of more than one GPU that a GPU exchanges with.
+def library_bytes(problem: Problem, layout: Layout) -> Real:
+    """Return the bytes of communicators and captured graphs.
 
-    They are the tensor- and context-parallel groups, replicas and contexts together, the pipeline,
-    and the two stages of a shared embedding; in a mixture also the expert-parallel group, the ranks
-    that split an expert, and the replicas of experts (NVIDIA/Megatron-LM @d98e8a64
-    megatron/core/parallel_state.py).
+    A GPU has a communicator for each group of more than one GPU: the tensor- and context-parallel
+    groups, replicas and contexts together, the pipeline, and the two stages of a shared embedding;
+    in a mixture also the expert-parallel group, the ranks that split an expert, and the replicas of
+    experts (NVIDIA/Megatron-LM @d98e8a64 megatron/core/parallel_state.py).
     """
     tensor, context = layout.tensor_parallel, layout.context_parallel
     stages, replicas = layout.pipeline_parallel, layout.data_parallel * context
-    ties = shape.ties_embedding & (stages > 1)
-    groups: tuple[Flag | bool, ...] = (tensor > 1, context > 1, replicas > 1, stages > 1, ties)
-    has_experts = shape.num_experts > 1
-    if np.any(has_experts):
+    ties = problem.shape.ties_embedding & (stages > 1)
+    groups: list[Flag | bool] = [tensor > 1, context > 1, replicas > 1, stages > 1, ties]
+    is_mixture = problem.shape.num_experts > 1
+    if np.any(is_mixture):
         experts, parts = layout.expert_parallel, layout.expert_tensor_parallel
         copies = tensor * replicas > experts * parts
-        groups += (experts > 1, has_experts & (parts > 1), has_experts & copies)
-    return reduce(np.add, (np.where(group, 1.0, 0.0) for group in groups))
-
-
-def library_bytes(problem: Problem, layout: Layout) -> Real:
-    """Return the bytes of communicators and captured graphs."""
+        groups += [experts > 1, is_mixture & (parts > 1), is_mixture & copies]
     graphs = np.where(problem.host.uses_cuda_graphs, problem.kept.graph_bytes, 0.0)
-    return problem.kept.communicator_bytes * communicators(problem.shape, layout) + graphs
+    return problem.kept.communicator_bytes * reduce(np.add, map(real, groups)) + graphs

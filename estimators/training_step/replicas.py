@@ -55,10 +55,17 @@ class Share(NamedTuple):
     embedding: Real
 
 
+class LayerShare(NamedTuple):
+    """Parameters of one layer on one GPU: outside and inside routed experts."""
+
+    dense: Real
+    experts: Real
+
+
 def layer_shares(
     counts: Mapping[str, Parameters], shape: Shape, layout: Layout
-) -> dict[str, tuple[Real, Real]]:
-    """Return the parameters of a layer of each kind on one GPU: outside and inside routed experts.
+) -> dict[str, LayerShare]:
+    """Return the parameters of a layer of each kind on one GPU.
 
     Parameters
     ----------
@@ -71,13 +78,17 @@ def layer_shares(
     keys = 2 * shape.hidden_size * shape.num_kv_heads * shape.head_size * copied
     split = layout.expert_tensor_parallel * layout.expert_parallel
     return {
-        name: (count.split / tensor + count.whole + keys, count.experts / split)
+        name: LayerShare(count.split / tensor + count.whole + keys, count.experts / split)
         for name, count in counts.items()
     }
 
 
 def stage_shares(
-    ranks: Ranks, counts: Mapping[str, Parameters], shape: Shape, layout: Layout
+    ranks: Ranks,
+    layers: Mapping[str, LayerShare],
+    ends: Parameters,
+    shape: Shape,
+    layout: Layout,
 ) -> list[Share]:
     """Return the parameters of the ranks that may have most, or need most memory.
 
@@ -87,29 +98,28 @@ def stage_shares(
     ----------
     ranks
         See `pipelines.ranks_at`.
-    counts
-        Kind of layer -> the parameters of one.
+    layers
+        Kind of layer -> the share of one.
+    ends
+        Parameters of embedding and output layer, before they are split.
     """
     tensor, ties = layout.tensor_parallel, shape.ties_embedding
-    of_layer = layer_shares(counts, shape, layout)
-    dense = {name: outside for name, (outside, _) in of_layer.items()}
-    experts = {name: inside for name, (_, inside) in of_layer.items()}
-    ends = next(iter(counts.values()))
     shares = []
     for rank, (has_embedding, has_output) in enumerate(
         zip(ranks.embedding, ranks.output, strict=True)
     ):
-        layers = {name: of_ranks[rank] for name, of_ranks in ranks.layers.items()}
+        counts = {name: of_ranks[rank] for name, of_ranks in ranks.layers.items()}
         outputs = np.where(ties & (has_embedding > 0), 0.0, has_output)
         # layers that predict further tokens look words up, too
-        looks_up = np.maximum(has_embedding, np.where(layers.get("mtp", np.zeros(1)) > 0, 1.0, 0.0))
+        looks_up = np.maximum(has_embedding, np.where(counts.get("mtp", np.zeros(1)) > 0, 1.0, 0.0))
         looks_up = np.where(ties & (outputs > 0), has_embedding, looks_up)
         vocabulary = (looks_up * ends.embedding + outputs * ends.output) / tensor
+        held = over_kinds(counts, layers)
         shares.append(
             Share(
-                dense=vocabulary + over_kinds(layers, dense),
-                experts=over_kinds(layers, experts),
-                layers=reduce(np.add, layers.values()),
+                dense=vocabulary + held.dense,
+                experts=held.experts,
+                layers=reduce(np.add, counts.values()),
                 vocabulary=vocabulary,
                 embedding=has_embedding * ends.embedding / tensor,
             )

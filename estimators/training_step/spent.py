@@ -9,7 +9,6 @@ import numpy as np
 from estimators.training_step import network
 from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.network import Group
-from estimators.training_step.replicas import Share, layer_shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from estimators.decoder import Parameters
     from estimators.training_step.layer import Layer
     from estimators.training_step.problem import Layout, Problem
+    from estimators.training_step.replicas import LayerShare, Share
     from estimators.training_step.sizes import Size
     from estimators.values import Real
 
@@ -114,17 +114,27 @@ def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spen
 
 
 def added_of(
-    counts: Mapping[str, Parameters], share: Share, problem: Problem, layout: Layout
+    layers: Mapping[str, LayerShare],
+    ends: Parameters,
+    share: Share,
+    problem: Problem,
+    layout: Layout,
 ) -> Added:
-    """Return the seconds to add gradients up; `share` is that with most parameters."""
+    """Return the seconds to add gradients up.
+
+    Parameters
+    ----------
+    layers, ends
+        See `replicas.stage_shares`.
+    share
+        That of the rank with most parameters.
+    """
     traffic, system = problem.sharding.accumulation_traffic_bytes, problem.system
-    layers = {
-        name: stream_seconds(traffic * (dense + experts), system)
-        for name, (dense, experts) in layer_shares(counts, problem.shape, layout).items()
-    }
-    vocabulary = next(iter(counts.values())).embedding / layout.tensor_parallel
     return Added(
-        layers,
-        stream_seconds(traffic * vocabulary, system),
+        {
+            name: stream_seconds(traffic * (layer.dense + layer.experts), system)
+            for name, layer in layers.items()
+        },
+        stream_seconds(traffic * (ends.embedding / layout.tensor_parallel), system),
         stream_seconds(traffic * (share.dense + share.experts), system),
     )

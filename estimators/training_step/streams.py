@@ -130,6 +130,8 @@ def _kernel(row: Mapping[str, str]) -> Kernel:
 
 KERNELS = tuple(_kernel(row) for row in rows_of("streams"))
 
+IN_EXPERTS = tuple(kernel for kernel in KERNELS if kernel.in_experts)
+
 LAUNCHED = tuple(kernel for kernel in KERNELS if kernel.launches_of)
 """Kernels whose launches the constants of a program do not count."""
 
@@ -140,7 +142,7 @@ BY_MODULE = {
 """Part of `recompute_modules` -> kernels that it repeats."""
 
 
-class Work(NamedTuple):
+class MemoryWork(NamedTuple):
     """Work in memory of some kernels in one pass.
 
     Attributes
@@ -173,14 +175,14 @@ class Streams(NamedTuple):
 def layer_seconds(size: Size, problem: Problem, layout: Layout) -> Streams:
     """Return the seconds of a layer's memory-bound work besides the core of attention."""
     mixed, traffic = problem.shape.sparse_share, Traffic(size, problem, layout)
-    forward, backward = (traffic.work(KERNELS, name) for name in ("forward", "backward"))
+    forward, backward = traffic.work(KERNELS)
     of_layer = np.where(problem.program.fuses_elementwise, 7.0, 22.0)
     of_layer = of_layer + np.where(mixed > 0, 8.0, 0.0)
     of_casts = cast_kernels(size, problem)
     experts: Real = 0.0
     if np.any(mixed):
-        in_experts = [kernel for kernel in KERNELS if kernel.in_experts]
-        experts = traffic.work(in_experts, "forward").seconds(problem.system)
+        of_experts, _ = traffic.work(IN_EXPERTS)
+        experts = of_experts.seconds(problem.system)
     return Streams(
         forward.seconds(problem.system, of_layer + of_casts.forward),
         backward.seconds(problem.system, 1.5 * of_layer + of_casts.backward),
@@ -196,7 +198,7 @@ def module_seconds(size: Size, problem: Problem, layout: Layout) -> dict[str, Re
     traffic = Traffic(size, problem, layout)
     traffic.conditions["separate"] = 1.0
     return {
-        name: traffic.work(kernels, "forward").seconds(problem.system)
+        name: traffic.work(kernels)[0].seconds(problem.system)
         for name, kernels in BY_MODULE.items()
     }
 
@@ -225,22 +227,23 @@ class Traffic:
         self._casts = cast_bytes(size, problem)
         self._problem = problem
 
-    def work(self, kernels: Iterable[Kernel], in_pass: PassName) -> Work:
-        """Return the work of some kernels in a pass."""
-        moved: Real = 0.0
-        lost: Real = 0.0
+    def work(self, kernels: Iterable[Kernel]) -> tuple[MemoryWork, MemoryWork]:
+        """Return the work of some kernels in the forward and in the backward pass."""
+        work = [MemoryWork(0.0, 0.0), MemoryWork(0.0, 0.0)]
         for kernel in kernels:
             share = _share(kernel, self.conditions)
             if not np.any(share):
                 continue
-            of_pass: Pass = getattr(kernel, in_pass)
             elements = self.elements[kernel.elements]
-            moved = moved + share * self._constant(of_pass.moved) * elements
-            loads = share * self._constant(of_pass.loads)
-            if np.any(loads):
-                width = self._constant(of_pass.load_bytes)
-                lost = lost + lost_seconds(loads * elements, width, self._problem.system)
-        return Work(moved, lost)
+            for place, of_pass in enumerate((kernel.forward, kernel.backward)):
+                moved, lost = work[place]
+                moved = moved + share * self._constant(of_pass.moved) * elements
+                loads = share * self._constant(of_pass.loads)
+                if np.any(loads):
+                    width = self._constant(of_pass.load_bytes)
+                    lost = lost + lost_seconds(loads * elements, width, self._problem.system)
+                work[place] = MemoryWork(moved, lost)
+        return work[0], work[1]
 
     def _constant(self, number: float | str) -> Real:
         """Return a number of the table, or the constant that it names."""
@@ -285,7 +288,7 @@ def _elements(size: Size, problem: Problem) -> dict[str, Real]:
       the result of attention.
     - ``turned_queries``, ``turned_of_latents``, ``keys_and_values``: rotary parts of the queries of
       latents, those of queries and keys, and what the kernel of keys and values reads and writes.
-    - ``exchanged``: what a tensor-parallel group gathers and scatters in a pass.
+    - ``for_collectives``: what a tensor-parallel group gathers and scatters in a pass.
     - ``normed``, ``unnormed``: inputs of matmuls in few bits behind a norm, and others; the two
       matmuls that make latents cast one copy each.
     - ``gathered_inputs``, ``gathered_copies``: inputs of matmuls that a tensor-parallel group
@@ -313,7 +316,7 @@ def _elements(size: Size, problem: Problem) -> dict[str, Real]:
         "turned_queries": size.tokens * turned,
         "turned_of_latents": size.tokens * (turned + size.rotary),
         "keys_and_values": size.tokens * (made + size.rotary + size.key + size.value),
-        "exchanged": 4.0 * gathered,
+        "for_collectives": 4.0 * gathered,
         "normed": (2.0 - sparse - has_latent) * stream,
         "unnormed": (shared + 2.0 * has_latent) * stream,
         "gathered_inputs": inputs * stream,

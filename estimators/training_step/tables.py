@@ -21,7 +21,7 @@ import numpy as np
 from estimators.decoder import mtp_parameters, parameters
 from estimators.factored import distinct_rows, runs, take
 from estimators.training_step import inputs as given
-from estimators.training_step.exchange_rules import hides_exchange
+from estimators.training_step.dispatch_rules import hides_dispatch
 from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import LAYER_KEYS, Work, work_of
 from estimators.training_step.memory import gathered_bytes, state_bytes
@@ -29,11 +29,13 @@ from estimators.training_step.pipelines import Held, Pipelines, held_at, pipelin
 from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.replicas import (
     BucketExchange,
+    LayerShare,
     Share,
     UnitExchange,
     end_seconds,
     exchanges_of,
     fullest,
+    layer_shares,
     optimizer_seconds,
     stage_shares,
 )
@@ -174,7 +176,9 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
         place = np.empty(np.size(splits.share.pipeline_parallel), dtype=np.int64)
         place[splits.to_share] = pipelines.place
         of_shares = pipelines._replace(place=place)
-    shares = stage_shares(ranks_at(of_shares), counts, problem.shape, splits.share)
+    layers = layer_shares(counts, problem.shape, splits.share)
+    ends = counts[kinds[0].name]
+    shares = stage_shares(ranks_at(of_shares), layers, ends, problem.shape, splits.share)
     most = fullest(shares)
     stages = np.flatnonzero(np.bincount(layouts["zero_stage"], minlength=4)).tolist() or [0]
     exchanges = exchanges_of(stages, most, problem, splits.share, splits.to_share)
@@ -184,12 +188,12 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
         size,
         {kind.name: work_of(kind.problem, splits.layer) for kind in kinds},
         vocabulary_work(size, problem, splits.layer),
-        take(added_of(counts, most, problem, splits.share), splits.to_share),
+        take(added_of(layers, ends, most, problem, splits.share), splits.to_share),
         pipelines,
         held_at(pipelines),
         take(end_seconds(problem, splits.share), splits.to_share),
         {
-            stage: zero_stage(stage, exchange, counts, shares, problem, splits)
+            stage: zero_stage(stage, exchange, layers, ends, shares, problem, splits)
             for stage, exchange in exchanges.items()
         },
     )
@@ -198,7 +202,8 @@ def shared_of(problem: Problem, layouts: Columns, *, is_cell: bool) -> Shared:
 def zero_stage(
     stage: int,
     exchange: BucketExchange | UnitExchange,
-    counts: Mapping[str, Parameters],
+    layers: Mapping[str, LayerShare],
+    ends: Parameters,
     shares: Sequence[Share],
     problem: Problem,
     splits: Splits,
@@ -209,8 +214,8 @@ def zero_stage(
     ----------
     exchange
         Its exchange, one element a split.
-    counts
-        Kind of layer -> its parameters.
+    layers, ends
+        See `replicas.stage_shares`.
     shares
         Parameters of each rank that may need most memory.
     """
@@ -219,7 +224,7 @@ def zero_stage(
     state = [
         {
             **state_bytes(stage, share, problem, layout),
-            "gathered_bytes": gathered_bytes(stage, counts, share, problem, layout),
+            "gathered_bytes": gathered_bytes(stage, layers, ends, share, problem, layout),
         }
         for share in shares
     ]
@@ -266,7 +271,7 @@ class Latest:
         """Return the shared figures of a chunk of a cell; `compute` makes those not kept."""
         others = {name: value for name, value in values.items() if name != CHANGES}
         # the one derived value that recomputation changes
-        others["hides_exchange"] = bool(hides_exchange(values))
+        others["hides_dispatch"] = bool(hides_dispatch(values))
         chunks = self._chunks
         if chunks is None or chunks.catalog is not catalog or chunks.values != others:
             chunks = _Chunks(catalog, others)

@@ -18,7 +18,4 @@ select
     configuration_flops.memory_bytes,
     layout_in_words(configuration_flops) as layout
 from configuration_flops
-semi join leading_row
-    on
-        configuration_flops.cell_id = leading_row.cell_id
-        and configuration_flops.step_seconds = leading_row.step_seconds
+semi join leading_row using (cell_id, step_seconds)

@@ -6,9 +6,5 @@ select
     cell.num_rows as num_rows_recorded,
     coalesce(fact_count.num_rows, 0) as num_rows_stored
 from fact_count
-full join cell
-    on
-        fact_count.relation = cell.relation
-        and fact_count.cell_id = cell.cell_id
-        and fact_count.problem_id = cell.problem_id
+full join cell using (relation, cell_id, problem_id)
 where cell.num_rows is distinct from coalesce(fact_count.num_rows, 0)

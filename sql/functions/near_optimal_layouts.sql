@@ -82,12 +82,7 @@ create or replace macro near_optimal_layouts(percent) as table
         best_of_problem.best.step_seconds as best_step_seconds,
         candidate.step_seconds / best_step_seconds as ratio_to_best
     from candidate
-    inner join best_of_problem
-        on
-            candidate.problem_id = best_of_problem.problem_id
-            and candidate.estimator = best_of_problem.estimator
-            and candidate.estimator_version = best_of_problem.estimator_version
-            and candidate.variant = best_of_problem.variant
+    inner join best_of_problem using (problem_id, estimator, estimator_version, variant)
     inner join problem_group on candidate.problem_id = problem_group.problem_id
     cross join argument
     where

@@ -57,10 +57,7 @@ placed as (
             order by point_attribute.amount
         ) as place
     from point_attribute
-    inner join varied
-        on
-            point_attribute.family_id = varied.family_id
-            and point_attribute.attribute = varied.attribute
+    inner join varied using (family_id, attribute)
 ),
 
 coupled as (
@@ -70,8 +67,7 @@ coupled as (
         another.attribute as companion,
         bool_and(placed.place = another.place) as is_coupled
     from placed
-    inner join placed as another
-        on placed.family_id = another.family_id and placed.problem_id = another.problem_id
+    inner join placed as another using (family_id, problem_id)
     group by placed.family_id, placed.attribute, another.attribute
 ),
 
@@ -95,8 +91,7 @@ fixed as (
         placed.attribute,
         list(another.place order by another.attribute) as places
     from placed
-    inner join grouped
-        on placed.family_id = grouped.family_id and placed.attribute = grouped.attribute
+    inner join grouped using (family_id, attribute)
     left join placed as another
         on
             placed.family_id = another.family_id
@@ -114,13 +109,8 @@ neighbours as (
         lag(placed.best_step_seconds) over line as lower_seconds,
         lead(placed.best_step_seconds) over line as upper_seconds
     from placed
-    inner join grouped
-        on placed.family_id = grouped.family_id and placed.attribute = grouped.attribute
-    inner join fixed
-        on
-            placed.family_id = fixed.family_id
-            and placed.problem_id = fixed.problem_id
-            and placed.attribute = fixed.attribute
+    inner join grouped using (family_id, attribute)
+    inner join fixed using (family_id, problem_id, attribute)
     window line as (
         partition by placed.family_id, placed.attribute, fixed.places
         order by placed.amount

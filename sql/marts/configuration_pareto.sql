@@ -53,13 +53,7 @@ rivalled as (
         front.*,
         rivalry.rivals
     from front
-    inner join rivalry
-        on
-            front.model = rivalry.model
-            and front.scaling_id = rivalry.scaling_id
-            and front.estimator = rivalry.estimator
-            and front.estimator_version = rivalry.estimator_version
-            and front.variant = rivalry.variant
+    inner join rivalry using (model, scaling_id, estimator, estimator_version, variant)
 ),
 
 shown as (

@@ -28,11 +28,7 @@ paired as (
         mended.num_layouts,
         mended.num_fitting_layouts
     from best as mended
-    inner join best as published
-        on
-            mended.problem_id = published.problem_id
-            and mended.estimator = published.estimator
-            and mended.coverage = published.coverage
+    inner join best as published using (problem_id, estimator, coverage)
     where published.variant = 'published' and mended.variant <> 'published'
 ),
 

@@ -81,10 +81,7 @@ select
     layout.fastest.fits_memory,
     another.fastest.fits_memory as other_fits_memory
 from problem_pair
-inner join layout
-    on
-        problem_pair.problem_id = layout.problem_id
-        and problem_pair.estimator = layout.estimator
+inner join layout using (problem_id, estimator)
 inner join layout as another
     on
         problem_pair.other_problem_id = another.problem_id

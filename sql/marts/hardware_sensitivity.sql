@@ -150,20 +150,7 @@ select
     slopes.best.nvlink_context_parallel as best_nvlink_context_parallel,
     slopes.best.nvlink_pipeline_parallel as best_nvlink_pipeline_parallel,
 
-    slopes.nvlink_size_elasticity,
-    slopes.matrix_flops_per_second_elasticity,
-    slopes.vector_flops_per_second_elasticity,
-    slopes.hbm_bytes_per_second_elasticity,
-    slopes.hbm_bytes_elasticity,
-    slopes.nvlink_bytes_per_second_elasticity,
-    slopes.nvlink_efficiency_elasticity,
-    slopes.nvlink_latency_seconds_elasticity,
-    slopes.network_bytes_per_second_elasticity,
-    slopes.network_efficiency_elasticity,
-    slopes.network_latency_seconds_elasticity,
-    slopes.nics_per_gpu_elasticity,
-    slopes.flops_efficiency_elasticity,
-    slopes.launch_seconds_elasticity
+    columns('_elasticity$')
 from slopes
 inner join problem on slopes.problem_id = problem.problem_id
 left join changes on slopes.problem_id = changes.problem_id

@@ -79,154 +79,105 @@ matched as (
                 where problem_group.num_changed_constants > 0
             )
         )
-),
-
-compared as (
-    select
-        measurement.reference,
-        measurement.measured_row,
-        coalesce(measurement.model, candidate.model) as model,
-        measurement.accelerator,
-        measurement.framework,
-        measurement.num_gpus,
-        measurement.global_batch_size,
-        measurement.data_parallel,
-        measurement.tensor_parallel,
-        measurement.context_parallel,
-        measurement.pipeline_parallel,
-        measurement.virtual_pipeline,
-        measurement.expert_parallel,
-        measurement.expert_tensor_parallel,
-        measurement.microbatch_size,
-        measurement.zero_stage,
-        measurement.uses_sequence_parallel,
-        measurement.activation_recompute,
-        measurement.attention,
-        measurement.measured_step_seconds,
-        measurement.measured_memory_bytes,
-        measurement.measured_memory_kind,
-        measurement.source,
-        measurement.note,
-        candidate.estimator,
-        candidate.estimator_version,
-        candidate.variant,
-        candidate.profile,
-        candidate.problem_id,
-        candidate.cell_id,
-        candidate.step_seconds,
-        candidate.mfu,
-        candidate.memory_bytes,
-        candidate.allocated_bytes,
-        candidate.reserved_bytes,
-        candidate.fits_memory,
-        candidate.fit_probability,
-        candidate.compute_seconds,
-        candidate.memory_seconds,
-        candidate.tensor_comm_seconds,
-        candidate.pipeline_comm_seconds,
-        candidate.bubble_seconds,
-        candidate.data_comm_seconds,
-        candidate.nvlink_tensor_parallel,
-        candidate.nvlink_data_parallel
-    from matched
-    inner join measurement
-        on
-            matched.reference = measurement.reference
-            and matched.measured_row = measurement.measured_row
-    inner join candidate
-        on
-            matched.problem_id = candidate.problem_id
-            and matched.estimator = candidate.estimator
-            and matched.variant = candidate.variant
-            -- both are NULL of an estimator without the degree, if it completed the measurement
-            and measurement.data_parallel is not distinct from candidate.data_parallel
-            and measurement.tensor_parallel is not distinct from candidate.tensor_parallel
-            and measurement.pipeline_parallel is not distinct from candidate.pipeline_parallel
-            and measurement.microbatch_size is not distinct from candidate.microbatch_size
-            and measurement.activation_recompute is not distinct from candidate.activation_recompute
-    where
-        coalesce(candidate.context_parallel, 1) = coalesce(measurement.context_parallel, 1)
-        and coalesce(candidate.virtual_pipeline, 1) = coalesce(measurement.virtual_pipeline, 1)
-        and coalesce(candidate.expert_parallel, 1) = coalesce(measurement.expert_parallel, 1)
-        -- measurements that were stored before there was such a degree do not have it
-        and coalesce(candidate.expert_tensor_parallel, measurement.expert_tensor_parallel, 1)
-        = coalesce(measurement.expert_tensor_parallel, candidate.expert_tensor_parallel, 1)
-        and coalesce(candidate.attention, measurement.attention)
-        is not distinct from measurement.attention
-        and coalesce(candidate.uses_sequence_parallel, measurement.uses_sequence_parallel)
-        is not distinct from measurement.uses_sequence_parallel
-        -- an estimate without a program shards as ZeRO 0 to 2 do: no ZeRO 3
-        and case
-            when candidate.framework is null then coalesce(measurement.zero_stage, 0) < 3
-            else candidate.zero_stage = measurement.zero_stage
-        end
-    qualify
-        row_number() over (
-            partition by
-                measurement.reference,
-                measurement.measured_row,
-                candidate.estimator,
-                candidate.variant,
-                candidate.profile
-            order by
-                matched.problem_id <> measurement.problem_id asc,
-                matched.problem_id is distinct from measurement.profiled_problem_id asc,
-                candidate.step_seconds asc,
-                candidate.nvlink_tensor_parallel desc,
-                candidate.nvlink_data_parallel desc,
-                candidate.problem_id asc
-        ) = 1
 )
 
 select
-    reference,
-    measured_row,
-    estimator,
-    estimator_version,
-    variant,
-    profile,
-    problem_id,
-    cell_id,
+    measurement.reference,
+    measurement.measured_row,
+    candidate.estimator,
+    candidate.estimator_version,
+    candidate.variant,
+    candidate.profile,
+    candidate.problem_id,
+    candidate.cell_id,
 
-    model,
-    accelerator,
-    framework,
-    num_gpus,
-    global_batch_size,
-    data_parallel,
-    tensor_parallel,
-    context_parallel,
-    pipeline_parallel,
-    virtual_pipeline,
-    expert_parallel,
-    expert_tensor_parallel,
-    microbatch_size,
-    zero_stage,
-    uses_sequence_parallel,
-    activation_recompute,
-    attention,
+    coalesce(measurement.model, candidate.model) as model,
+    measurement.accelerator,
+    measurement.framework,
+    measurement.num_gpus,
+    measurement.global_batch_size,
+    measurement.data_parallel,
+    measurement.tensor_parallel,
+    measurement.context_parallel,
+    measurement.pipeline_parallel,
+    measurement.virtual_pipeline,
+    measurement.expert_parallel,
+    measurement.expert_tensor_parallel,
+    measurement.microbatch_size,
+    measurement.zero_stage,
+    measurement.uses_sequence_parallel,
+    measurement.activation_recompute,
+    measurement.attention,
 
-    measured_step_seconds,
-    step_seconds,
-    step_seconds / measured_step_seconds - 1 as time_relative_error,
+    measurement.measured_step_seconds,
+    candidate.step_seconds,
+    candidate.step_seconds / measurement.measured_step_seconds - 1 as time_relative_error,
     abs(time_relative_error) as absolute_relative_error,
-    mfu,
-    measured_memory_bytes,
-    measured_memory_kind,
-    memory_bytes,
-    memory_of_kind(measured_memory_kind, allocated_bytes, reserved_bytes, memory_bytes)
-        as compared_memory_bytes,
-    compared_memory_bytes / measured_memory_bytes - 1 as memory_relative_error,
-    fits_memory,
-    fit_probability,
+    candidate.mfu,
+    measurement.measured_memory_bytes,
+    measurement.measured_memory_kind,
+    candidate.memory_bytes,
+    memory_of_kind(
+        measurement.measured_memory_kind,
+        candidate.allocated_bytes,
+        candidate.reserved_bytes,
+        candidate.memory_bytes
+    ) as compared_memory_bytes,
+    compared_memory_bytes / measurement.measured_memory_bytes - 1 as memory_relative_error,
+    candidate.fits_memory,
+    candidate.fit_probability,
 
-    compute_seconds,
-    memory_seconds,
-    tensor_comm_seconds,
-    pipeline_comm_seconds,
-    bubble_seconds,
-    data_comm_seconds,
+    candidate.compute_seconds,
+    candidate.memory_seconds,
+    candidate.tensor_comm_seconds,
+    candidate.pipeline_comm_seconds,
+    candidate.bubble_seconds,
+    candidate.data_comm_seconds,
 
-    source,
-    note
-from compared
+    measurement.source,
+    measurement.note
+from matched
+inner join measurement using (reference, measured_row)
+inner join candidate
+    on
+        matched.problem_id = candidate.problem_id
+        and matched.estimator = candidate.estimator
+        and matched.variant = candidate.variant
+        -- both are NULL of an estimator without the degree, if it completed the measurement
+        and measurement.data_parallel is not distinct from candidate.data_parallel
+        and measurement.tensor_parallel is not distinct from candidate.tensor_parallel
+        and measurement.pipeline_parallel is not distinct from candidate.pipeline_parallel
+        and measurement.microbatch_size is not distinct from candidate.microbatch_size
+        and measurement.activation_recompute is not distinct from candidate.activation_recompute
+where
+    coalesce(candidate.context_parallel, 1) = coalesce(measurement.context_parallel, 1)
+    and coalesce(candidate.virtual_pipeline, 1) = coalesce(measurement.virtual_pipeline, 1)
+    and coalesce(candidate.expert_parallel, 1) = coalesce(measurement.expert_parallel, 1)
+    -- measurements that were stored before there was such a degree do not have it
+    and coalesce(candidate.expert_tensor_parallel, measurement.expert_tensor_parallel, 1)
+    = coalesce(measurement.expert_tensor_parallel, candidate.expert_tensor_parallel, 1)
+    and coalesce(candidate.attention, measurement.attention)
+    is not distinct from measurement.attention
+    and coalesce(candidate.uses_sequence_parallel, measurement.uses_sequence_parallel)
+    is not distinct from measurement.uses_sequence_parallel
+    -- an estimate without a program shards as ZeRO 0 to 2 do: no ZeRO 3
+    and case
+        when candidate.framework is null then coalesce(measurement.zero_stage, 0) < 3
+        else candidate.zero_stage = measurement.zero_stage
+    end
+qualify
+    row_number() over (
+        partition by
+            measurement.reference,
+            measurement.measured_row,
+            candidate.estimator,
+            candidate.variant,
+            candidate.profile
+        order by
+            matched.problem_id <> measurement.problem_id asc,
+            matched.problem_id is distinct from measurement.profiled_problem_id asc,
+            candidate.step_seconds asc,
+            candidate.nvlink_tensor_parallel desc,
+            candidate.nvlink_data_parallel desc,
+            candidate.problem_id asc
+    ) = 1

@@ -46,12 +46,7 @@ evaluated as (
             activation_recompute := configuration.activation_recompute
         ) as layout
     from published
-    inner join measured_cell
-        on
-            published.problem_id = measured_cell.problem_id
-            and published.estimator = measured_cell.estimator
-            and published.estimator_version = measured_cell.estimator_version
-            and published.variant = measured_cell.variant
+    inner join measured_cell using (problem_id, estimator, estimator_version, variant)
     inner join configuration on measured_cell.cell_id = configuration.cell_id
     -- always true: DuckDB 2 would keep all rows in memory, once for this and for the comparison
     where length(configuration.variant) > 0
@@ -101,9 +96,4 @@ select
     counted.best.microbatch_size as best_microbatch_size,
     counted.best.activation_recompute as best_activation_recompute
 from published
-inner join counted
-    on
-        published.reference = counted.reference
-        and published.published_row = counted.published_row
-        and published.estimator = counted.estimator
-        and published.variant = counted.variant
+inner join counted using (reference, published_row, estimator, variant)

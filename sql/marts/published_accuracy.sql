@@ -162,10 +162,7 @@ compared as (
         false as fits_memory,
         true as is_refused
     from published_estimate as estimate
-    inner join compared_step as step
-        on
-            estimate.reference = step.reference
-            and estimate.published_row = step.published_row
+    inner join compared_step as step using (reference, published_row)
     where estimate.refusal is not null
 ),
 

@@ -226,12 +226,7 @@ with_interval as (
         * greatest(default_choice.highest_step_seconds / default_choice.step_seconds, 1)
             as high_step_seconds
     from default_choice
-    left join published_estimate as completed
-        on
-            default_choice.reference = completed.reference
-            and default_choice.published_row = completed.published_row
-            and default_choice.estimator = completed.estimator
-            and default_choice.variant = completed.variant
+    left join published_estimate as completed using (reference, published_row, estimator, variant)
 )
 
 select

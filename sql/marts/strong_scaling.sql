@@ -70,14 +70,7 @@ placed as (
         ) as base,
         point.tokens_per_second - half.tokens_per_second as added_tokens_per_second
     from point
-    left join half
-        on
-            point.scaling_id = half.scaling_id
-            and point.estimator = half.estimator
-            and point.estimator_version = half.estimator_version
-            and point.variant = half.variant
-            and point.searched = half.searched
-            and point.num_gpus = half.num_gpus
+    left join half using (scaling_id, estimator, estimator_version, variant, searched, num_gpus)
 )
 
 select

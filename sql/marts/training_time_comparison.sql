@@ -20,10 +20,7 @@ select
     num_steps * published_comparison.step_seconds as training_seconds,
     training_seconds / published_step.published_training_seconds - 1 as time_relative_error
 from published_comparison
-inner join published_step
-    on
-        published_comparison.reference = published_step.reference
-        and published_comparison.published_row = published_step.published_row
+inner join published_step using (reference, published_row)
 where
     published_step.published_training_seconds is not null
     and published_step.dataset_tokens is not null

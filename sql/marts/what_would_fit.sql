@@ -59,14 +59,7 @@ smallest as (
             )
         ) filter (where best['memory_bytes'] is not null and num_gpus is not null) as fit
     from place
-    group by
-        capacity_id,
-        estimator,
-        estimator_version,
-        variant,
-        model_shape,
-        accelerator,
-        global_batch_size
+    group by all
 ),
 
 asked as (

@@ -23,12 +23,7 @@ spread as (
         min(configuration.step_seconds) as least_seconds,
         quantile_cont(configuration.step_seconds, [0.1, 0.25, 0.5, 0.75, 0.9]) as quantiles
     from published
-    inner join measured_cell
-        on
-            published.problem_id = measured_cell.problem_id
-            and published.estimator = measured_cell.estimator
-            and published.estimator_version = measured_cell.estimator_version
-            and published.variant = measured_cell.variant
+    inner join measured_cell using (problem_id, estimator, estimator_version, variant)
     inner join configuration on measured_cell.cell_id = configuration.cell_id
     where configuration.fits_memory
     group by all

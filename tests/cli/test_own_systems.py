@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from estimators.contract import Catalog, Scalar
-from estimators.training_step import inputs
+from estimators.training_step import system_inputs
 from tests.shared import Command
 from warehouse.database.catalog import packaged_catalog
 from warehouse.options import PlanOptions
@@ -216,7 +216,7 @@ def test_rows_of_a_system_as_it_was_read_before_are_of_another_problem(
         'name = "own"\nestimator = "training_step"\n[systems.mine]\nbased_on = "GB200"\n'
         '[space]\nmodel = "gpt3_1.3B"\naccelerator = "mine"\nnum_gpus = 2\nglobal_batch_size = 4\n'
     )
-    read = inputs._system
+    read = system_inputs._system
 
     def as_before(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None:
         """Return the nominal memory, no domain and no rates of 8 and 4 bits, as version 0.1."""
@@ -225,7 +225,7 @@ def test_rows_of_a_system_as_it_was_read_before_are_of_another_problem(
         return None if found is None else (found[0], {**found[1], **changes})
 
     with monkeypatch.context() as patch:
-        patch.setattr(inputs, "_system", as_before)
+        patch.setattr(system_inputs, "_system", as_before)
         assert warehouse("sweep", study, "--db", database)[0] == 0
     for words in ("3 cells evaluated and stored", "nothing to do, all 3 cells"):
         code, out, err = warehouse("sweep", study, "--db", database)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.kernels.products import FORMATS
+from estimators.kernels.gemms import FORMATS
 from estimators.training_step import formats, recipes, streams
 from estimators.training_step.own_tables import rows_of
 from estimators.training_step.problem import Layout, Problem
@@ -196,7 +196,8 @@ CASTS = tuple(kernel for kernel in streams.KERNELS if "low" in kernel.conditions
 def casts(size: Size, problem: Problem) -> tuple[Real, Real]:
     """Return the bytes of a layer's casts, forward and backward."""
     traffic = streams.Traffic(size, problem, Layout.of({"expert_parallel": 1.0}))
-    return traffic.work(CASTS, "forward").moved, traffic.work(CASTS, "backward").moved
+    forward, backward = traffic.work(CASTS)
+    return forward.moved, backward.moved
 
 
 B = 1024 * 512

@@ -12,7 +12,7 @@ from estimators.columns import COLUMNS
 from estimators.contract import PUBLISHED
 from estimators.interval import combined, constant_spreads, moved
 from estimators.registry import get
-from estimators.training_step.shapes import independent_share
+from estimators.training_step.step import independent_share
 from tests.estimators.training_step_cases import GPT, problem_of, resolve
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog

@@ -11,7 +11,7 @@ import pytest
 
 from estimators import registry
 from estimators.contract import PUBLISHED, Array, Catalog, RefusedError, Relation, Scalar
-from estimators.training_step.inputs import HARDWARE, LINKS
+from estimators.training_step.system_inputs import HARDWARE, LINKS
 from warehouse.ask.defaults import sold_domain
 from warehouse.database.catalog import extended, packaged_catalog
 from warehouse.evaluate.inputs import (

@@ -15,7 +15,7 @@ import pytest
 from estimators.columns import COLUMNS
 from estimators.contract import RefusedError
 from estimators.interval import place_of
-from estimators.training_step.inputs import CONSTANTS
+from estimators.training_step.system_inputs import CONSTANTS
 from tests.warehouse.calibration_cases import ACCELERATOR, CATALOG, FRAMEWORK, ROWS, TRAINING_STEP
 from warehouse.calibrate.run import Calibration, run_calibration
 from warehouse.calibrate.store import store_calibration

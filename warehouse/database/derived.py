@@ -102,7 +102,8 @@ def store_figures(
             f" inner join problem on cell.problem_id = problem.problem_id where cell_id in ({ids})"
         ).to_arrow_table()
         columns = {n: cells[n].to_numpy() for n in cells.column_names}
-        found = {name: formula(columns) for name, formula in figures.items()}
+        with np.errstate(all="ignore"):
+            found = {name: formula(columns) for name, formula in figures.items()}
         _update_cells(connection, {"cell_id": columns["cell_id"], **found})
 
 

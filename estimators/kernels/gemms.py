@@ -1,12 +1,22 @@
-"""Measured matrix products: a surface of efficiencies for each accelerator and number format.
+"""Measured GEMMs: a surface of efficiencies for each accelerator and number format.
 
-Table ``matrix_product_rate`` has the rates, without casts of operands to 8 and 4 bits.
+Table ``matrix_product_rate`` has the rates, without casts of operands to 8 and 4 bits, on a grid of
+sizes. Between its nodes the logarithm of the efficiency is linear in the logarithm of each size.
+Beyond the grid the efficiency of its edge holds. The efficiency is the time at the roof over the
+measured time; the roof is that of arithmetic and memory (Williams et al. 2009). A system with other
+rates has another roof, and takes the measured efficiency at the same shape.
+
+A GEMM of M x K by K x N is cut into tiles of its result, and the tiles into waves of one tile a
+multiprocessor. It loses time to a last wave that is not full and to tiles that hang over the edge
+(NVIDIA, Matrix Multiplication Background User's Guide, tile and wave quantisation).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +24,6 @@ import numpy as np
 from estimators.catalog import product_behind
 from estimators.contract import Array, Catalog, Record
 from estimators.factored import distinct
-from estimators.kernels.surface import Surface, surface_of
-from estimators.kernels.tiles import tile_share
 from estimators.values import Place, Real, Text
 
 TABLE = "matrix_product_rate"
@@ -26,7 +34,7 @@ BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
 """Bytes of an element of an operand by number format; results have 2."""
 
 FORMATS = tuple(BYTES)
-"""Number formats of products. `low_format` is a place in this tuple."""
+"""Number formats of GEMMs. `low_format` is a place in this tuple."""
 
 
 def peak_of(number_format: str, accelerator: Record) -> float:
@@ -36,8 +44,107 @@ def peak_of(number_format: str, accelerator: Record) -> float:
 
 
 @dataclass(frozen=True)
-class ProductSurface:
-    """The products of one accelerator in one number format.
+class Surface:
+    """Logarithms of efficiencies over a grid.
+
+    Attributes
+    ----------
+    axes
+        Logarithms of the sizes of each axis, increasing.
+    logs
+        Logarithms of the efficiencies, one axis for each of `axes`.
+    """
+
+    axes: tuple[Array, ...]
+    logs: Array
+
+    def efficiency(self, *sizes: Real) -> Real:
+        """Return the efficiency at sizes, given axis by axis; scalars or arrays alike in shape."""
+        base: Place = np.int64(0)
+        shares = []
+        for axis, size in zip(self.axes, sizes, strict=True):
+            place = np.interp(np.log(size), axis, np.arange(len(axis)))
+            below = np.minimum(place.astype(np.int64), len(axis) - 2)
+            shares.append(place - below)
+            base = base * len(axis) + below
+        corners = [self.logs.take(base + offset) for offset in self.offsets]
+        for share in reversed(shares):
+            pairs = zip(corners[::2], corners[1::2], strict=True)
+            corners = [low + share * (high - low) for low, high in pairs]
+        efficiency: Real = np.exp(corners[0])
+        return efficiency
+
+    @cached_property
+    def least(self) -> tuple[float, ...]:
+        """Smallest size of each axis: whole numbers."""
+        return tuple(float(np.rint(np.exp(axis[0]))) for axis in self.axes)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Distance of each corner of a box from its lowest, in elements; the last axis fastest."""
+        strides = np.cumprod([1, *reversed(self.logs.shape[1:])])[::-1]
+        ends = product((0, 1), repeat=len(self.axes))
+        return tuple(int(np.dot(end, strides)) for end in ends)
+
+
+def surface_of(sizes: tuple[Array, ...], efficiencies: Array) -> Surface:
+    """Return the surface through measured nodes.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the nodes, one array for each axis; together they fill a grid.
+    efficiencies
+        One element a node.
+
+    Raises
+    ------
+    ValueError
+        If the nodes do not fill a grid.
+    """
+    nodes = [np.unique(size, return_inverse=True) for size in sizes]
+    logs = np.full([len(axis) for axis, _ in nodes], np.nan)
+    logs[tuple(place for _, place in nodes)] = np.log(efficiencies)
+    if np.isnan(logs).any():
+        raise ValueError(f"{int(np.isnan(logs).sum())} nodes of the grid are missing")
+    axes = tuple(np.log(axis.astype(np.float64)) for axis, _ in nodes)
+    return Surface(axes, logs)
+
+
+TILES = ((256, 128), (128, 256))
+"""Tiles of a result, rows x columns: the largest of cuBLAS, either way up."""
+
+SMALL_TILE = (128, 128)
+"""A smaller tile fills waves better and reads its operands more often."""
+
+
+def tile_share(
+    rows: Real, columns: Real, batch: Real, num_sms: Real, small_tile_efficiency: Real
+) -> Real:
+    """Return the share of a GEMM's rate that its best tiling keeps: 0 to 1.
+
+    Parameters
+    ----------
+    rows, columns, batch
+        Size of the result, and how many such GEMMs run as one kernel.
+    """
+    upright, lying = (_share(rows, columns, batch, tile, num_sms) for tile in TILES)
+    small = _share(rows, columns, batch, SMALL_TILE, num_sms)
+    best: Real = np.maximum(np.maximum(upright, lying), small * small_tile_efficiency)
+    return best
+
+
+def _share(rows: Real, columns: Real, batch: Real, tile: tuple[int, int], num_sms: Real) -> Real:
+    tiles = np.ceil(rows / tile[0]) * np.ceil(columns / tile[1]) * batch
+    waves = tiles / num_sms
+    in_tiles = rows * columns * batch / (tiles * tile[0] * tile[1])
+    share: Real = in_tiles * waves / np.ceil(waves)
+    return share
+
+
+@dataclass(frozen=True)
+class GemmSurface:
+    """The GEMMs of one accelerator in one number format.
 
     Attributes
     ----------
@@ -46,7 +153,7 @@ class ProductSurface:
     follows_waves
         Whether the efficiency is that of full waves of tiles; the time then grows with whole waves.
     least_seconds
-        Seconds of the shortest measured product: no product takes less.
+        Seconds of the shortest measured GEMM: no GEMM takes less.
     """
 
     surface: Surface
@@ -57,7 +164,7 @@ class ProductSurface:
 def roof_seconds(
     rows: Real, columns: Real, depth: Real, operand_bytes: Real, peak: Real, bandwidth: Real
 ) -> Real:
-    """Return the seconds of a product at its roof.
+    """Return the seconds of a GEMM at its roof.
 
     ``max(2 M N K / peak, (width (M + N) K + 2 M N) / bandwidth)``.
     """
@@ -67,7 +174,7 @@ def roof_seconds(
 
 
 def measured_accelerators(catalog: Catalog) -> tuple[str, ...]:
-    """Return the accelerators whose products were measured."""
+    """Return the accelerators whose GEMMs were measured."""
     if TABLE not in catalog.measured:
         return ()
     return catalog.measured.made(
@@ -76,12 +183,12 @@ def measured_accelerators(catalog: Catalog) -> tuple[str, ...]:
     )
 
 
-def surfaces(catalog: Catalog, accelerator: str) -> Mapping[str, ProductSurface]:
+def surfaces(catalog: Catalog, accelerator: str) -> Mapping[str, GemmSurface]:
     """Return the surfaces of an accelerator by number format."""
     return catalog.measured.made((TABLE, accelerator), lambda: _surfaces(catalog, accelerator))
 
 
-def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
+def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, GemmSurface]:
     """Return number format -> surface, from the measured rates of an accelerator."""
     table = catalog.measured[TABLE]
     of_accelerator = np.equal(table["accelerator"], accelerator)
@@ -105,7 +212,7 @@ def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
         follows = bool(table["follows_waves"][nodes].all())
         share = tile_share(rows, columns, 1.0, *chip_of(catalog, record)) if follows else 1.0
         surface = surface_of((rows, columns, depth), roof / seconds / share)
-        by_format[number_format] = ProductSurface(surface, follows, float(seconds.min()))
+        by_format[number_format] = GemmSurface(surface, follows, float(seconds.min()))
     return by_format
 
 
@@ -116,7 +223,7 @@ def chip_of(catalog: Catalog, record: Record) -> tuple[float, float]:
 
 
 class Chip(NamedTuple):
-    """The rates of the system that runs a product.
+    """The rates of the system that runs a GEMM.
 
     Attributes
     ----------
@@ -130,7 +237,7 @@ class Chip(NamedTuple):
     small_tile_efficiency: Real
 
 
-class MeasuredProducts:
+class MeasuredGemms:
     """The surfaces that the rows of a problem read.
 
     Parameters
@@ -138,7 +245,7 @@ class MeasuredProducts:
     catalog
         Has the measured rates.
     kernels
-        The accelerator whose products are read, or `FORMULA`; one for all rows, or one a row.
+        The accelerator whose GEMMs are read, or `FORMULA`; one for all rows, or one a row.
     """
 
     def __init__(self, catalog: Catalog, kernels: Text) -> None:
@@ -149,14 +256,14 @@ class MeasuredProducts:
         self._rows: dict[int, tuple[Place, list[tuple[str, int, Array]]]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether any row reads measured products."""
+        """Return whether any row reads measured GEMMs."""
         return bool(self._surfaces)
 
     def seconds(self, sizes: Sequence[Real], number_format: Place, chip: Chip) -> Real:
-        """Return the seconds of products, NaN where none of their format was measured.
+        """Return the seconds of GEMMs, NaN where none of their format was measured.
 
-        ``batch`` products run as one kernel. They have the efficiency of one product with the rows
-        of all, and the operands of each. Measured grouped products of experts take 0.75 to 1.1
+        ``batch`` GEMMs run as one kernel. They have the efficiency of one GEMM with the rows
+        of all, and the operands of each. Measured grouped GEMMs of experts take 0.75 to 1.1
         times as long with 2,048 rows an expert and more, in 16 and 8 bits (on weights that were
         never filled), and 0.9 to 1.2 times with 256 to 1,024 rows (ai-dynamo/aiconfigurator
         @095f58a51, tables of experts on one GPU: balanced, the fastest program, less the time to
@@ -165,25 +272,26 @@ class MeasuredProducts:
         Parameters
         ----------
         sizes
-            Rows, columns, inner size and batch of the products.
+            Rows, columns, inner size and batch of the GEMMs.
         number_format
             Place in `FORMATS`: one for all rows, or one a row.
         """
         if self.kernels.ndim == 0 and np.ndim(number_format) == 0:
             return self._seconds(str(self.kernels), int(number_format), sizes, chip)
-        seconds = np.full(self.kernels.shape, np.nan)
+        rows_of = np.broadcast_shapes(self.kernels.shape, *(np.shape(size) for size in sizes))
+        seconds = np.full(rows_of, np.nan)
         for name, place, rows in self._rows_of(number_format):
             part = [_taken(size, rows) for size in sizes]
             peaks = tuple(_taken(peak, rows) for peak in chip.peaks)
             of_rows = Chip(peaks, *(_taken(rate, rows) for rate in chip[1:]))
-            seconds[rows] = self._seconds(name, place, part, of_rows)
+            seconds[..., rows] = self._seconds(name, place, part, of_rows)
         return seconds
 
     def _rows_of(self, number_format: Place) -> list[tuple[str, int, Array]]:
         """Return accelerator, number format and row numbers of each surface that any row reads.
 
-        They are cached for the next product of the same rows, because comparing names takes longer
-        than looking up a product.
+        They are cached for the next GEMM of the same rows, because comparing names takes longer
+        than looking up a GEMM.
         """
         is_one = np.ndim(number_format) == 0
         key = int(number_format) if is_one else -1
@@ -200,30 +308,30 @@ class MeasuredProducts:
         return surfaces_of_rows
 
     def _seconds(self, name: str, place: int, sizes: Sequence[Real], chip: Chip) -> Real:
-        """Return the seconds of products by one surface."""
+        """Return the seconds of GEMMs by one surface."""
         number_format = FORMATS[place]
-        product = self._surfaces.get(name, {}).get(number_format)
-        if product is None:
+        gemm = self._surfaces.get(name, {}).get(number_format)
+        if gemm is None:
             return np.nan
         rows, columns, depth, batch = sizes
-        if product.follows_waves:
-            # a smaller product than any measured one takes as long: its tiles are partly empty
-            least_rows, least_columns, _ = product.surface.least
+        if gemm.follows_waves:
+            # a smaller GEMM than any measured one takes as long: its tiles are partly empty
+            least_rows, least_columns, _ = gemm.surface.least
             rows, columns = np.maximum(rows, least_rows), np.maximum(columns, least_columns)
         roof = roof_seconds(
             *(rows, columns, depth),
             *(BYTES[number_format], chip.peaks[place], chip.hbm_bytes_per_second),
         )
-        seconds = batch * roof / product.surface.efficiency(rows * batch, columns, depth)
-        if product.follows_waves:
+        seconds = batch * roof / gemm.surface.efficiency(rows * batch, columns, depth)
+        if gemm.follows_waves:
             tiling = chip.num_sms, chip.small_tile_efficiency
             seconds = seconds / tile_share(rows, columns, batch, *tiling)
-        longest: Real = np.maximum(seconds, product.least_seconds)
+        longest: Real = np.maximum(seconds, gemm.least_seconds)
         return longest
 
 
 def _taken(value: Real, rows: Array) -> Real:
-    return value if isinstance(value, float) or np.ndim(value) == 0 else value[rows]
+    return value if isinstance(value, float) or np.ndim(value) == 0 else value[..., rows]
 
 
 def kernels_of(catalog: Catalog, accelerator: object) -> str:
