@@ -36,7 +36,7 @@ import numpy as np
 import polars as pl
 
 from estimators.contract import Array, Catalog, Record
-from estimators.kernels.products import (
+from estimators.kernels.gemms import (
     BYTES,
     TABLE,
     Surface,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from estimators.contract import Catalog, Record
-from estimators.kernels.products import FORMULA, kernels_of
+from estimators.kernels.gemms import FORMULA, kernels_of
 from estimators.values import Real, Text
 
 IN_8_BITS = "cudnn_mxfp8"

@@ -34,7 +34,7 @@ from estimators.estimator import Constants, Source, Step, every_row
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
-from estimators.kernels.products import FORMULA
+from estimators.kernels.gemms import FORMULA
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
 from estimators.structure import flag

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.kernels.products import BYTES, Chip, tile_share
+from estimators.kernels.gemms import BYTES, Chip, tile_share
 from estimators.training_step import formats
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ SMALL = 1024
 """A GEMM of at most as many rows or columns is narrow; one of at most that inner size short."""
 
 IN_16_BITS = np.int64(0)
-"""Place of 16 bits in `kernels.products.FORMATS`."""
+"""Place of 16 bits in `kernels.gemms.FORMATS`."""
 
 _ELEMENTS_AT_ONCE = 2**15
 """GEMMs x rows whose seconds are computed in one call."""
@@ -82,11 +82,10 @@ def timed(gemms: Sequence[Gemm], problem: Problem, number_format: Place) -> Sequ
     As many are computed in one call as a cache holds: a call costs more than the arithmetic of a
     small table.
     """
-    shape = np.broadcast_shapes(
-        np.shape(problem.shape.hidden_size),
-        *(np.shape(size) for gemm in gemms for size in gemm[:4]),
-    )
+    sizes = [np.shape(size) for gemm in gemms for size in gemm[:4]]
+    shape = np.broadcast_shapes(np.shape(problem.shape.hidden_size), *sizes)
     at_once = max(_ELEMENTS_AT_ONCE // max(math.prod(shape), 1), 1)
+    factors = problem.kernels.pass_factors
     seconds: list[Real] = []
     for start in range(0, len(gemms), at_once):
         some = gemms[start : start + at_once]
@@ -94,34 +93,32 @@ def timed(gemms: Sequence[Gemm], problem: Problem, number_format: Place) -> Sequ
         for place, gemm in enumerate(some):
             for size, column in zip(gemm[:4], table[:, place], strict=True):
                 column[...] = size
-        seconds += [*np.asarray(gemm_seconds(Gemm(*table), problem, number_format))]
-    factors = problem.kernels.pass_factors
-    return [
-        forward if gemm.in_pass == FORWARD else forward / factors[gemm.in_pass]
-        for gemm, forward in zip(gemms, seconds, strict=True)
-    ]
+        forward = np.asarray(gemm_seconds(Gemm(*table), problem, number_format))
+        for gemm, of_gemm in zip(some, forward, strict=True):
+            seconds.append(of_gemm / factors[gemm.in_pass])
+    return seconds
 
 
 def gemm_seconds(gemm: Gemm, problem: Problem, number_format: Place) -> Real:
     """Return the seconds of a GEMM as a forward pass has it.
 
-    Where measured kernels (`kernels.products.MeasuredProducts`) have no time, the formula of the
+    Where measured kernels (`kernels.gemms.MeasuredGemms`) have no time, the formula of the
     module holds.
 
     Parameters
     ----------
     number_format
-        Place in `kernels.products.FORMATS`; the core of attention is in 16 bits.
+        Place in `kernels.gemms.FORMATS`; the core of attention is in 16 bits.
     """
     system, kernels = problem.system, problem.kernels
     factor = rate_factor(gemm, kernels, number_format)
-    if kernels.measured is None or not kernels.measured.products:
+    if kernels.measured is None or not kernels.measured.gemms:
         return _by_formula(gemm, system, kernels, number_format) / factor
     chip = Chip(
         *(system.peaks, system.hbm_bytes_per_second),
         *(system.num_sms, kernels.small_tile_efficiency),
     )
-    measured = kernels.measured.products.seconds(gemm[:4], number_format, chip)
+    measured = kernels.measured.gemms.seconds(gemm[:4], number_format, chip)
     is_missing = np.isnan(measured)
     if not np.any(is_missing):
         return measured / factor
@@ -145,7 +142,7 @@ def rate_factor(gemm: Gemm, kernels: Kernels, number_format: Place) -> Real:
 
 
 def of_format(figures: Sequence[Real], number_format: Place) -> Real:
-    """Return the figure of a number format, from one for each of `kernels.products.FORMATS`."""
+    """Return the figure of a number format, from one for each of `kernels.gemms.FORMATS`."""
     if np.ndim(number_format) == 0:
         return figures[int(number_format)]
     columns = [np.asarray(figure) for figure in figures]

@@ -13,8 +13,8 @@ from estimators.contract import Array, Catalog, Record, Scalar
 from estimators.estimator import IdleChoices
 from estimators.inputs import Inputs
 from estimators.kernels.attention import IN_8_BITS
-from estimators.kernels.products import FORMULA
-from estimators.training_step.exchange_rules import OVERLAPS_WITH, can_overlap
+from estimators.kernels.gemms import FORMULA
+from estimators.training_step.dispatch_rules import OVERLAPS_WITH, can_overlap
 from estimators.training_step.modules import NONE, can_recompute
 from estimators.training_step.placement import IN_A_V, num_stages
 from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES, WHOLE_HEADS

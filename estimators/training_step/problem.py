@@ -14,11 +14,11 @@ import numpy as np
 
 from estimators.decoder import Shape
 from estimators.kernels.attention import MeasuredAttention
+from estimators.kernels.gemms import MeasuredGemms
 from estimators.kernels.loads import MeasuredLoads
-from estimators.kernels.products import MeasuredProducts
 from estimators.structure import Structure
 from estimators.training_step import recipes
-from estimators.training_step.exchange_rules import hides_exchange
+from estimators.training_step.dispatch_rules import hides_dispatch
 from estimators.training_step.modules import flags_of
 from estimators.training_step.recipes import Recipe
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Measured(NamedTuple):
     """Measured rates of matmuls and attention, and loads of experts."""
 
-    products: MeasuredProducts
+    gemms: MeasuredGemms
     attention: MeasuredAttention
     loads: MeasuredLoads
 
@@ -52,7 +52,7 @@ class System(Structure):
 
     @property
     def peaks(self) -> tuple[Real, ...]:
-        """FLOP/s in each of `kernels.products.FORMATS`."""
+        """FLOP/s in each of `kernels.gemms.FORMATS`."""
         fp8 = self.fp8_flops_per_second
         return self.matrix_flops_per_second, fp8, fp8, self.fp4_flops_per_second
 
@@ -113,13 +113,13 @@ class Kernels(Structure):
 
     @property
     def efficiencies(self) -> tuple[Real, ...]:
-        """Share of the peak that large matmuls reach, in each of `kernels.products.FORMATS`."""
+        """Share of the peak that large matmuls reach, in each of `kernels.gemms.FORMATS`."""
         fp8 = self.fp8_gemm_efficiency
         return self.gemm_efficiency, fp8, fp8, self.fp4_gemm_efficiency
 
     @property
     def rate_factors(self) -> tuple[Real, ...]:
-        """Rate over that of the measured kernels, in each of `kernels.products.FORMATS`."""
+        """Rate over that of the measured kernels, in each of `kernels.gemms.FORMATS`."""
         fp8 = self.fp8_product_rate_factor
         return self.product_rate_factor, fp8, fp8, self.fp4_product_rate_factor
 
@@ -152,7 +152,7 @@ class Power(Structure):
 
     @property
     def joules_per_flop(self) -> tuple[Real, ...]:
-        """Energy of a FLOP at `clock_at_limit`, in each of `kernels.products.FORMATS`."""
+        """Energy of a FLOP at `clock_at_limit`, in each of `kernels.gemms.FORMATS`."""
         fp8 = self.fp8_gemm_joules_per_flop
         return self.gemm_joules_per_flop, fp8, fp8, self.fp4_gemm_joules_per_flop
 
@@ -164,7 +164,7 @@ class Formats(Structure):
     Attributes
     ----------
     low_format
-        Place of the format in few bits in `kernels.products.FORMATS`; 0: 16 bits.
+        Place of the format in few bits in `kernels.gemms.FORMATS`; 0: 16 bits.
     """
 
     precision: Text
@@ -372,7 +372,7 @@ class Problem:
             # table `attention_rate` has rates by the width of queries and keys
             keys = shape.qk_head_size + shape.qk_rotary_size
             measured = Measured(
-                MeasuredProducts(catalog, columns["kernels"]),
+                MeasuredGemms(catalog, columns["kernels"]),
                 MeasuredAttention(
                     catalog,
                     *(columns["kernels"], columns.get("accelerator")),
@@ -380,7 +380,7 @@ class Problem:
                 ),
                 MeasuredLoads(catalog),
             )
-        overlap = replace(Overlap.of(columns), overlaps_expert_comm=hides_exchange(columns)[()])
+        overlap = replace(Overlap.of(columns), overlaps_expert_comm=hides_dispatch(columns)[()])
         return cls(
             shape=shape,
             system=System.of(columns),

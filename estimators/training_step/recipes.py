@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 
 from estimators.contract import Array, Values
-from estimators.kernels.products import FORMATS
+from estimators.kernels.gemms import FORMATS
 from estimators.structure import Structure
 from estimators.training_step.own_tables import rows_of
 from estimators.values import Flag, Place, Real
@@ -95,7 +95,7 @@ def recipe_of(precision: Array, transposes: Array) -> Array:
     Parameters
     ----------
     transposes
-        Whether products need transposed copies of their operands, as on Hopper.
+        Whether matmuls need transposed copies of their operands, as on Hopper.
     """
     fp8 = np.where(transposes.astype(bool), "tensorwise", "mxfp8")
     recipe = np.select(
@@ -105,7 +105,7 @@ def recipe_of(precision: Array, transposes: Array) -> Array:
 
 
 def format_places(values: Values) -> Place:
-    """Return the place in `kernels.products.FORMATS` of the format of the products.
+    """Return the place in `kernels.gemms.FORMATS` of the format of the matmuls.
 
     Hopper has special kernels for scales of blocks of 128 values. Blackwell runs them as MXFP8
     (NVIDIA/TransformerEngine @d0067d0d docs/features/low_precision_training/

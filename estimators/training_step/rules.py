@@ -12,7 +12,7 @@ from estimators.divisors import divisors
 from estimators.rules import Rule, at_most, divides, nearest
 from estimators.structure import real
 from estimators.training_step.attention import FLASH_BLOCK
-from estimators.training_step.exchange_rules import EXCHANGE_RULES
+from estimators.training_step.dispatch_rules import DISPATCH_RULES
 from estimators.training_step.modules import MODULE_RULES
 from estimators.training_step.pipeline_rules import (
     FILLING_RULES,
@@ -123,7 +123,7 @@ def _recipes_of(row: Values) -> str:
 
 PROBLEM_RULES = (
     *MODULE_RULES,
-    *EXCHANGE_RULES,
+    *DISPATCH_RULES,
     *(
         Rule(
             f"{width} has a rate",

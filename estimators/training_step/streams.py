@@ -142,7 +142,7 @@ BY_MODULE = {
 """Part of `recompute_modules` -> kernels that it repeats."""
 
 
-class Work(NamedTuple):
+class MemoryWork(NamedTuple):
     """Work in memory of some kernels in one pass.
 
     Attributes
@@ -227,9 +227,9 @@ class Traffic:
         self._casts = cast_bytes(size, problem)
         self._problem = problem
 
-    def work(self, kernels: Iterable[Kernel]) -> tuple[Work, Work]:
+    def work(self, kernels: Iterable[Kernel]) -> tuple[MemoryWork, MemoryWork]:
         """Return the work of some kernels in the forward and in the backward pass."""
-        work = [Work(0.0, 0.0), Work(0.0, 0.0)]
+        work = [MemoryWork(0.0, 0.0), MemoryWork(0.0, 0.0)]
         for kernel in kernels:
             share = _share(kernel, self.conditions)
             if not np.any(share):
@@ -242,7 +242,7 @@ class Traffic:
                 if np.any(loads):
                     width = self._constant(of_pass.load_bytes)
                     lost = lost + lost_seconds(loads * elements, width, self._problem.system)
-                work[place] = Work(moved, lost)
+                work[place] = MemoryWork(moved, lost)
         return work[0], work[1]
 
     def _constant(self, number: float | str) -> Real:
@@ -288,7 +288,7 @@ def _elements(size: Size, problem: Problem) -> dict[str, Real]:
       the result of attention.
     - ``turned_queries``, ``turned_of_latents``, ``keys_and_values``: rotary parts of the queries of
       latents, those of queries and keys, and what the kernel of keys and values reads and writes.
-    - ``exchanged``: what a tensor-parallel group gathers and scatters in a pass.
+    - ``for_collectives``: what a tensor-parallel group gathers and scatters in a pass.
     - ``normed``, ``unnormed``: inputs of matmuls in few bits behind a norm, and others; the two
       matmuls that make latents cast one copy each.
     - ``gathered_inputs``, ``gathered_copies``: inputs of matmuls that a tensor-parallel group
@@ -316,7 +316,7 @@ def _elements(size: Size, problem: Problem) -> dict[str, Real]:
         "turned_queries": size.tokens * turned,
         "turned_of_latents": size.tokens * (turned + size.rotary),
         "keys_and_values": size.tokens * (made + size.rotary + size.key + size.value),
-        "exchanged": 4.0 * gathered,
+        "for_collectives": 4.0 * gathered,
         "normed": (2.0 - sparse - has_latent) * stream,
         "unnormed": (shared + 2.0 * has_latent) * stream,
         "gathered_inputs": inputs * stream,

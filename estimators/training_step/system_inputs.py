@@ -17,7 +17,7 @@ from estimators.columns import COLUMNS, names_in
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
-from estimators.kernels.products import FORMULA, kernels_of, measured_accelerators
+from estimators.kernels.gemms import FORMULA, kernels_of, measured_accelerators
 from estimators.names import did_you_mean
 from estimators.training_step import recipes
 

@@ -21,7 +21,7 @@ import numpy as np
 from estimators.decoder import mtp_parameters, parameters
 from estimators.factored import distinct_rows, runs, take
 from estimators.training_step import inputs as given
-from estimators.training_step.exchange_rules import hides_exchange
+from estimators.training_step.dispatch_rules import hides_dispatch
 from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import LAYER_KEYS, Work, work_of
 from estimators.training_step.memory import gathered_bytes, state_bytes
@@ -271,7 +271,7 @@ class Latest:
         """Return the shared figures of a chunk of a cell; `compute` makes those not kept."""
         others = {name: value for name, value in values.items() if name != CHANGES}
         # the one derived value that recomputation changes
-        others["hides_exchange"] = bool(hides_exchange(values))
+        others["hides_dispatch"] = bool(hides_dispatch(values))
         chunks = self._chunks
         if chunks is None or chunks.catalog is not catalog or chunks.values != others:
             chunks = _Chunks(catalog, others)

@@ -16,8 +16,8 @@ import numpy as np
 from estimators.contract import Array, Catalog, Columns, Refusal, RefusedError
 from estimators.factored import distinct
 from estimators.kernels.attention import BACKWARD_PRODUCTS, MeasuredAttention
-from estimators.kernels.products import FORMATS as PLACES
-from estimators.kernels.products import FORMULA, measured_accelerators
+from estimators.kernels.gemms import FORMATS as PLACES
+from estimators.kernels.gemms import FORMULA, measured_accelerators
 from estimators.structure import real
 from estimators.timings import SECONDS, Compared, TimedInput, TimedKernels, TimedKind
 from estimators.training_step import power
@@ -58,7 +58,7 @@ FACTORS = (
     *("product_rate_factor", "fp8_product_rate_factor"),
     *("fp8_product_rate_factor", "fp4_product_rate_factor"),
 )
-"""Constants: rate over that of the measured kernels, one for each of `kernels.products.FORMATS`."""
+"""Constants: rate over that of the measured kernels, one for each of `kernels.gemms.FORMATS`."""
 
 IN_WORDS = {
     "product_rate_factor": "16 bits",
@@ -185,7 +185,7 @@ def compare_products(columns: Columns, problem: Problem, is_sustained: bool) -> 
 
 
 def _in_format(problem: Problem, low_format: Place) -> Problem:
-    """Return the problem with products in the format at a place of `kernels.products.FORMATS`."""
+    """Return the problem with products in the format at a place of `kernels.gemms.FORMATS`."""
     return replace(problem, formats=replace(problem.formats, low_format=low_format))
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from estimators.contract import Catalog, MeasuredTables
-from estimators.kernels.products import (
+from estimators.kernels.gemms import (
     FORMATS,
     FORMULA,
     Chip,
-    MeasuredProducts,
+    MeasuredGemms,
     kernels_of,
     measured_accelerators,
     roof_seconds,
@@ -165,7 +165,7 @@ def test_fp8_reads_its_own_surface_and_the_formula_where_there_is_none() -> None
     in_16_bits = gemm_seconds(Gemm(2048.0, 1024.0, 4096.0), problem, IN_16_BITS)
     assert in_16_bits == pytest.approx(2**34 / 5e11)
     fp8 = np.int64(FORMATS.index("fp8"))
-    assert np.isnan(MeasuredProducts(catalog(), "chip").seconds((64, 64, 64, 1), fp8, A_CHIP))
+    assert np.isnan(MeasuredGemms(catalog(), "chip").seconds((64, 64, 64, 1), fp8, A_CHIP))
 
 
 def test_blocks_of_scales_and_four_bits_read_their_own_surfaces() -> None:
@@ -201,7 +201,7 @@ def test_where_kernels_follow_waves_a_wave_that_is_not_full_costs_time() -> None
 def test_fewer_rows_never_take_longer_on_a100() -> None:
     known = packaged_catalog()
     rows = np.array([8.0, 16.0, 64.0, 128.0, 256.0])
-    products = MeasuredProducts(known, "A100 SXM 80GB")
+    products = MeasuredGemms(known, "A100 SXM 80GB")
     sizes = (rows, 3072.0, 4096.0, 1.0)
     found = np.asarray(products.seconds(sizes, IN_16_BITS, chip_named(known, "A100 SXM 80GB", 0.7)))
     assert (np.diff(found) >= 0).all()
@@ -215,7 +215,7 @@ def test_no_product_is_shorter_than_the_shortest_measured() -> None:
 def test_rows_of_a_batch_each_read_their_own() -> None:
     known = catalog(bf16=5e11, fp8=1.5e12)
     kernels = np.array(["chip", FORMULA, "chip"], dtype=object)
-    products = MeasuredProducts(known, kernels)
+    products = MeasuredGemms(known, kernels)
     sizes = (np.full(3, 2048.0), 1024.0, 4096.0, 1.0)
     found = np.asarray(products.seconds(sizes, np.array([0, 0, 1]), A_CHIP))
     assert found[[0, 2]] == pytest.approx([2**34 / 5e11, 2**34 / 1.5e12])
@@ -279,7 +279,7 @@ def test_the_packaged_surfaces_are_those_of_known_accelerators_below_their_peak(
 def test_a_large_product_on_a100_has_the_rate_of_random_numbers() -> None:
     """258 TFLOP/s at 8192^3 (Horace He, thonking.ai, 2024), not the 294 of zeros."""
     known = packaged_catalog()
-    products = MeasuredProducts(known, "A100 SXM 80GB")
+    products = MeasuredGemms(known, "A100 SXM 80GB")
     chip = chip_named(known, "A100 SXM 80GB", 0.9)
     found = products.seconds((8192.0, 8192.0, 8192.0, 1.0), IN_16_BITS, chip)
     assert 2 * 8192**3 / found == pytest.approx(258e12, rel=0.03)

@@ -15,7 +15,7 @@ from estimators.kernels.attention import (
     default_program,
     record_of,
 )
-from estimators.kernels.products import FORMULA, measured_accelerators
+from estimators.kernels.gemms import FORMULA, measured_accelerators
 from tests.estimators.training_step_cases import IDEAL, LLAMA, evaluate, resolve
 from warehouse.database.catalog import packaged_catalog
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.kernels.products import FORMATS
+from estimators.kernels.gemms import FORMATS
 from estimators.training_step import formats, recipes, streams
 from estimators.training_step.own_tables import rows_of
 from estimators.training_step.problem import Layout, Problem

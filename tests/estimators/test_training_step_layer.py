@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from estimators.kernels.products import tile_share
+from estimators.kernels.gemms import tile_share
 from estimators.training_step.gemm import IN_16_BITS, Gemm, gemm_seconds
 from tests.estimators.training_step_cases import (
     FREE,

@@ -11,7 +11,7 @@ import polars as pl
 from estimators.catalog import product_of
 from estimators.divisors import divisors
 from estimators.interval import ENDS
-from estimators.kernels.products import kernels_of
+from estimators.kernels.gemms import kernels_of
 from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
 from warehouse.calibrate.published import (
     IS_OWN,

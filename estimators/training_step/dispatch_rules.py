@@ -8,7 +8,7 @@ Three of its checks are not rules here:
 - A pipeline must be interleaved. With that rule a search under a recipe that overlaps would lose
   every pipeline of a model whose layers fill no chunks. The program runs these without overlap.
 - Full recomputation must be off. A search compares it with the other recomputations under one value
-  of `overlaps_expert_comm`; nothing overlaps then (`hides_exchange`).
+  of `overlaps_expert_comm`; nothing overlaps then (`hides_dispatch`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def can_overlap(values: Values) -> Array:
     return found
 
 
-def hides_exchange(values: Values) -> Array:
+def hides_dispatch(values: Values) -> Array:
     """Return in which rows an exchange hides behind another microbatch: `overlaps_expert_comm`.
 
     Full recomputation repeats the exchange with its layer: then the program does not overlap.
@@ -48,7 +48,7 @@ def _goes_to_all(values: Values) -> Any:
     return np.equal(values["dispatcher"], "allgather")
 
 
-EXCHANGE_RULES = (
+DISPATCH_RULES = (
     Rule(
         "an exchange behind a microbatch is not an all-gather",
         "overlaps_expert_comm",

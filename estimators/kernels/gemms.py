@@ -34,7 +34,7 @@ BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "nvfp4": 0.5}
 """Bytes of an element of an operand by number format; results have 2."""
 
 FORMATS = tuple(BYTES)
-"""Number formats of products. `low_format` is a place in this tuple."""
+"""Number formats of GEMMs. `low_format` is a place in this tuple."""
 
 
 def peak_of(number_format: str, accelerator: Record) -> float:
@@ -121,12 +121,12 @@ SMALL_TILE = (128, 128)
 def tile_share(
     rows: Real, columns: Real, batch: Real, num_sms: Real, small_tile_efficiency: Real
 ) -> Real:
-    """Return the share of a product's rate that its best tiling keeps: 0 to 1.
+    """Return the share of a GEMM's rate that its best tiling keeps: 0 to 1.
 
     Parameters
     ----------
     rows, columns, batch
-        Size of the result, and how many such products run as one kernel.
+        Size of the result, and how many such GEMMs run as one kernel.
     """
     upright, lying = (_share(rows, columns, batch, tile, num_sms) for tile in TILES)
     small = _share(rows, columns, batch, SMALL_TILE, num_sms)
@@ -143,8 +143,8 @@ def _share(rows: Real, columns: Real, batch: Real, tile: tuple[int, int], num_sm
 
 
 @dataclass(frozen=True)
-class ProductSurface:
-    """The products of one accelerator in one number format.
+class GemmSurface:
+    """The GEMMs of one accelerator in one number format.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ class ProductSurface:
     follows_waves
         Whether the efficiency is that of full waves of tiles; the time then grows with whole waves.
     least_seconds
-        Seconds of the shortest measured product: no product takes less.
+        Seconds of the shortest measured GEMM: no GEMM takes less.
     """
 
     surface: Surface
@@ -164,7 +164,7 @@ class ProductSurface:
 def roof_seconds(
     rows: Real, columns: Real, depth: Real, operand_bytes: Real, peak: Real, bandwidth: Real
 ) -> Real:
-    """Return the seconds of a product at its roof.
+    """Return the seconds of a GEMM at its roof.
 
     ``max(2 M N K / peak, (width (M + N) K + 2 M N) / bandwidth)``.
     """
@@ -174,7 +174,7 @@ def roof_seconds(
 
 
 def measured_accelerators(catalog: Catalog) -> tuple[str, ...]:
-    """Return the accelerators whose products were measured."""
+    """Return the accelerators whose GEMMs were measured."""
     if TABLE not in catalog.measured:
         return ()
     return catalog.measured.made(
@@ -183,12 +183,12 @@ def measured_accelerators(catalog: Catalog) -> tuple[str, ...]:
     )
 
 
-def surfaces(catalog: Catalog, accelerator: str) -> Mapping[str, ProductSurface]:
+def surfaces(catalog: Catalog, accelerator: str) -> Mapping[str, GemmSurface]:
     """Return the surfaces of an accelerator by number format."""
     return catalog.measured.made((TABLE, accelerator), lambda: _surfaces(catalog, accelerator))
 
 
-def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
+def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, GemmSurface]:
     """Return number format -> surface, from the measured rates of an accelerator."""
     table = catalog.measured[TABLE]
     of_accelerator = np.equal(table["accelerator"], accelerator)
@@ -212,7 +212,7 @@ def _surfaces(catalog: Catalog, accelerator: str) -> dict[str, ProductSurface]:
         follows = bool(table["follows_waves"][nodes].all())
         share = tile_share(rows, columns, 1.0, *chip_of(catalog, record)) if follows else 1.0
         surface = surface_of((rows, columns, depth), roof / seconds / share)
-        by_format[number_format] = ProductSurface(surface, follows, float(seconds.min()))
+        by_format[number_format] = GemmSurface(surface, follows, float(seconds.min()))
     return by_format
 
 
@@ -223,7 +223,7 @@ def chip_of(catalog: Catalog, record: Record) -> tuple[float, float]:
 
 
 class Chip(NamedTuple):
-    """The rates of the system that runs a product.
+    """The rates of the system that runs a GEMM.
 
     Attributes
     ----------
@@ -237,7 +237,7 @@ class Chip(NamedTuple):
     small_tile_efficiency: Real
 
 
-class MeasuredProducts:
+class MeasuredGemms:
     """The surfaces that the rows of a problem read.
 
     Parameters
@@ -245,7 +245,7 @@ class MeasuredProducts:
     catalog
         Has the measured rates.
     kernels
-        The accelerator whose products are read, or `FORMULA`; one for all rows, or one a row.
+        The accelerator whose GEMMs are read, or `FORMULA`; one for all rows, or one a row.
     """
 
     def __init__(self, catalog: Catalog, kernels: Text) -> None:
@@ -256,14 +256,14 @@ class MeasuredProducts:
         self._rows: dict[int, tuple[Place, list[tuple[str, int, Array]]]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether any row reads measured products."""
+        """Return whether any row reads measured GEMMs."""
         return bool(self._surfaces)
 
     def seconds(self, sizes: Sequence[Real], number_format: Place, chip: Chip) -> Real:
-        """Return the seconds of products, NaN where none of their format was measured.
+        """Return the seconds of GEMMs, NaN where none of their format was measured.
 
-        ``batch`` products run as one kernel. They have the efficiency of one product with the rows
-        of all, and the operands of each. Measured grouped products of experts take 0.75 to 1.1
+        ``batch`` GEMMs run as one kernel. They have the efficiency of one GEMM with the rows
+        of all, and the operands of each. Measured grouped GEMMs of experts take 0.75 to 1.1
         times as long with 2,048 rows an expert and more, in 16 and 8 bits (on weights that were
         never filled), and 0.9 to 1.2 times with 256 to 1,024 rows (ai-dynamo/aiconfigurator
         @095f58a51, tables of experts on one GPU: balanced, the fastest program, less the time to
@@ -272,7 +272,7 @@ class MeasuredProducts:
         Parameters
         ----------
         sizes
-            Rows, columns, inner size and batch of the products.
+            Rows, columns, inner size and batch of the GEMMs.
         number_format
             Place in `FORMATS`: one for all rows, or one a row.
         """
@@ -290,8 +290,8 @@ class MeasuredProducts:
     def _rows_of(self, number_format: Place) -> list[tuple[str, int, Array]]:
         """Return accelerator, number format and row numbers of each surface that any row reads.
 
-        They are cached for the next product of the same rows, because comparing names takes longer
-        than looking up a product.
+        They are cached for the next GEMM of the same rows, because comparing names takes longer
+        than looking up a GEMM.
         """
         is_one = np.ndim(number_format) == 0
         key = int(number_format) if is_one else -1
@@ -308,25 +308,25 @@ class MeasuredProducts:
         return surfaces_of_rows
 
     def _seconds(self, name: str, place: int, sizes: Sequence[Real], chip: Chip) -> Real:
-        """Return the seconds of products by one surface."""
+        """Return the seconds of GEMMs by one surface."""
         number_format = FORMATS[place]
-        product = self._surfaces.get(name, {}).get(number_format)
-        if product is None:
+        gemm = self._surfaces.get(name, {}).get(number_format)
+        if gemm is None:
             return np.nan
         rows, columns, depth, batch = sizes
-        if product.follows_waves:
-            # a smaller product than any measured one takes as long: its tiles are partly empty
-            least_rows, least_columns, _ = product.surface.least
+        if gemm.follows_waves:
+            # a smaller GEMM than any measured one takes as long: its tiles are partly empty
+            least_rows, least_columns, _ = gemm.surface.least
             rows, columns = np.maximum(rows, least_rows), np.maximum(columns, least_columns)
         roof = roof_seconds(
             *(rows, columns, depth),
             *(BYTES[number_format], chip.peaks[place], chip.hbm_bytes_per_second),
         )
-        seconds = batch * roof / product.surface.efficiency(rows * batch, columns, depth)
-        if product.follows_waves:
+        seconds = batch * roof / gemm.surface.efficiency(rows * batch, columns, depth)
+        if gemm.follows_waves:
             tiling = chip.num_sms, chip.small_tile_efficiency
             seconds = seconds / tile_share(rows, columns, batch, *tiling)
-        longest: Real = np.maximum(seconds, product.least_seconds)
+        longest: Real = np.maximum(seconds, gemm.least_seconds)
         return longest
 
 
