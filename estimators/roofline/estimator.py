@@ -32,7 +32,7 @@ from estimators.roofline.breakdown import (
     with_operations,
 )
 from estimators.roofline.layer import Counts, Layer, System, counts_of, layer_of
-from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
+from estimators.roofline.layouts import ROW_COLUMNS, Layouts, SearchedTable, flat, layer_table
 from estimators.roofline.rules import BATCH_RULES, PROBLEM_RULES, row_rules, split_rules
 from estimators.roofline.search import RooflineSearch
 from estimators.roofline.step import PARTS, Problem, fill_times, memory_parts, memory_sum
@@ -212,11 +212,11 @@ def _layer(problem: Problem, layouts: Layouts) -> Layer:
     table, mends = layouts.table, problem.mends
     kind, sizes, system = problem.kind, problem.sizes, problem.system
     repeats = problem.run.repeats_forward
-    if table.key is None:
-        counts = counts_of(kind, sizes, table.shards, mends)
-        return layer_of(counts, system, repeats, table.layers, mends)
-    acting = mends & (COUNT_MENDS | TIME_MENDS)
-    return _layer_of_table(kind, table.key, sizes, system, np.bool_(repeats), acting)
+    if isinstance(table, SearchedTable):
+        acting = mends & (COUNT_MENDS | TIME_MENDS)
+        return _layer_of_table(kind, table.key, sizes, system, np.bool_(repeats), acting)
+    counts = counts_of(kind, sizes, table.shards, mends)
+    return layer_of(counts, system, repeats, table.layers, mends)
 
 
 @lru_cache(maxsize=16)
