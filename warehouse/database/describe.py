@@ -269,8 +269,8 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, tuple[str, str, str]]:
         suffix = "parquet" if name in measured else "csv"
         origins[name] = ("reference", f"db/reference/{name}.{suffix}", "")
     for estimator in estimators:
-        for path in estimator.reference_files:
-            origins[path.stem] = ("reference", f"estimators/{estimator.name}/{path.name}", "")
+        for file in estimator.reference_files:
+            origins[file.stem] = ("reference", f"estimators/{estimator.name}/{file.name}", "")
     for view in views.packaged():
         path = view.path
         source = f"sql/{view.layer}/{path.name}" if path else "warehouse/database/views.py"
