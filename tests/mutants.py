@@ -43,8 +43,8 @@ Mutant = tuple[Path, int, int, str]
 
 
 def other_number(text: str) -> str:
-    """Return a number half as large again; a whole one stays whole."""
-    return str(int(text) * 3 // 2 + 1) if text.isdigit() else repr(float(text) * 1.5)
+    """Return a number half as large again, one instead of zero; a whole one stays whole."""
+    return str(int(text) * 3 // 2 + 1) if text.isdigit() else repr(float(text) * 1.5 or 1.0)
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from estimators.catalog import base_of
-from estimators.cluster.memory import Shape, parameters
+from estimators.cluster.memory import parameters
 from estimators.cluster.relations import (
     CHOICES,
     COMMUNICATION,
@@ -224,10 +224,12 @@ def _resolve_model(inputs: Inputs, relation: Relation, catalog: Catalog, mends: 
         inputs.require(needed, "name a `model`, or give its shape")
     inputs.check(MODEL)
     with np.errstate(all="ignore"):
-        shape = Shape.of({name: inputs[name] for name in SHAPE})
-        hidden = shape.hidden_size
-        published = shape.num_layers * (12 * hidden * hidden + 4 * hidden)
-        inputs.default("parameters", parameters(shape) if "C18" in mends else published)
+        if "C18" in mends:
+            size = parameters({name: inputs[name] for name in SHAPE})
+        else:
+            hidden = inputs["hidden_size"]
+            size = inputs["num_layers"] * (12 * hidden * hidden + 4 * hidden)
+        inputs.default("parameters", size)
     inputs.default("parameters", PARAMETERS)
     if relation is MEMORY:
         _refuse_beyond_limits(inputs, ("parameters",))

@@ -9,13 +9,16 @@ activations, arXiv 1910.02054 for the ZeRO stages.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from estimators import decoder
 from estimators.structure import Structure, equals
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from estimators.contract import Mends
     from estimators.values import Flag, Real, Text
 
@@ -36,7 +39,6 @@ class Shape(Structure):
     num_heads: Real
     num_kv_heads: Real
     seq_len: Real
-    vocab_size: Real
 
     def as_published(self, mends: Mends) -> Shape:
         """Return the shape that activations have: as published, that of a plain GPT (C18)."""
@@ -72,23 +74,19 @@ class Layout(Structure):
         return self.tensor_parallel * self.pipeline_parallel
 
 
-def parameters(shape: Shape) -> Real:
-    """Return the parameters of a decoder.
+def parameters(columns: Mapping[str, Any]) -> Real:
+    """Return the parameters of a decoder, with learned positions and the last norm.
 
     A model with a gated feed-forward layer is counted like Llama (arXiv 2307.09288: no biases, RMS
     norms, rotary positions, a separate output layer), others like GPT (arXiv 2104.04473 equation 2:
     biases, layer norms, learned positions, a tied output layer). If the vocabulary is unknown, its
     matrices are left out.
     """
-    layers, hidden, ffn = shape.num_layers, shape.hidden_size, shape.ffn_hidden_size
-    kv_width = hidden * (shape.num_kv_heads / shape.num_heads)
-    vocabulary = np.nan_to_num(shape.vocab_size)
-    attention = 2 * hidden * hidden + 2 * hidden * kv_width
-    llama = layers * (attention + 3 * hidden * ffn + 2 * hidden) + hidden + 2 * vocabulary * hidden
-    biases = 2 * hidden + 2 * kv_width + ffn + hidden
-    gpt = layers * (attention + 2 * hidden * ffn + biases + 4 * hidden) + 2 * hidden
-    gpt = gpt + (vocabulary + shape.seq_len) * hidden
-    return np.where(shape.uses_glu, llama, gpt)
+    shape = decoder.shape_of(columns)
+    parts, hidden = decoder.parameters(shape), shape.hidden_size
+    llama = parts.embedding + parts.output + hidden
+    gpt = parts.embedding + shape.seq_len * hidden + 2 * hidden
+    return shape.num_layers * parts.layer + np.where(shape.uses_glu, llama, gpt)
 
 
 def layer_activations(

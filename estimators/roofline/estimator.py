@@ -32,7 +32,7 @@ from estimators.roofline.breakdown import (
     with_operations,
 )
 from estimators.roofline.layer import Counts, Layer, System, counts_of, layer_of
-from estimators.roofline.layouts import ROW_COLUMNS, Layouts, flat, layer_table
+from estimators.roofline.layouts import ROW_COLUMNS, Layouts, SearchedTable, flat, layer_table
 from estimators.roofline.rules import BATCH_RULES, PROBLEM_RULES, row_rules, split_rules
 from estimators.roofline.search import RooflineSearch
 from estimators.roofline.step import PARTS, Problem, fill_times, memory_parts, memory_sum
@@ -198,13 +198,13 @@ def _estimate_operation(
 ) -> None:
     """Fill `out` for a batch of configurations and one operation."""
     layer = _layer(problem, layouts)
-    found = operation_figures(operation, problem, layouts, layer)
+    figures = operation_figures(operation, problem, layouts, layer)
     fill_times(layouts, layer, problem, {n: out[n] for n in ("step_seconds",) if n in out})
     for name, column in out.items():
         if name == "operation":
             column[:] = operation
         elif name != "step_seconds":
-            column[:] = found[name] if name in found else layouts[name]
+            column[:] = figures[name] if name in figures else layouts[name]
 
 
 def _layer(problem: Problem, layouts: Layouts) -> Layer:
@@ -212,11 +212,11 @@ def _layer(problem: Problem, layouts: Layouts) -> Layer:
     table, mends = layouts.table, problem.mends
     kind, sizes, system = problem.kind, problem.sizes, problem.system
     repeats = problem.run.repeats_forward
-    if table.key is None:
-        counts = counts_of(kind, sizes, table.shards, mends)
-        return layer_of(counts, system, repeats, table.layers, mends)
-    acting = mends & (COUNT_MENDS | TIME_MENDS)
-    return _layer_of_table(kind, table.key, sizes, system, np.bool_(repeats), acting)
+    if isinstance(table, SearchedTable):
+        acting = mends & (COUNT_MENDS | TIME_MENDS)
+        return _layer_of_table(kind, table.key, sizes, system, np.bool_(repeats), acting)
+    counts = counts_of(kind, sizes, table.shards, mends)
+    return layer_of(counts, system, repeats, table.layers, mends)
 
 
 @lru_cache(maxsize=16)

@@ -45,12 +45,10 @@ _BASE = 1 << 21
 
 @dataclass(frozen=True)
 class LayerTable:
-    """The distinct shards and layers of a family of cells.
+    """The distinct shards and layers of a family of cells, or those of a batch, one a row.
 
     Attributes
     ----------
-    key
-        Arguments of `layer_table`; None for a batch, whose shards and layers are its rows.
     shards
         ``tensor_parallel``, ``second_parallel``, ``microbatch_size``, ``panels``; ordered by
         split, microbatch, panels.
@@ -58,50 +56,48 @@ class LayerTable:
         ``shard``, degrees and placements of both axes; ordered by shard and placement.
     """
 
-    key: Any
     shards: Columns
     layers: Columns
-    _find: _Finder | None = None
-
-    def shard_of(self, first: Array, second: Array, microbatch: Array, panel_place: Array) -> Array:
-        """Return the row of `shards` of each combination; `panel_place` counts panel choices."""
-        assert self._find is not None
-        return self._find.shard(first, second, microbatch, panel_place)
-
-    def first_layer(self, shard: Array) -> Array:
-        """Return the first row of `layers` of each shard."""
-        assert self._find is not None
-        return self._find.first_layer[shard]
-
-    def step(self, first: Array, second: Array, members: Array, second_members: Array) -> Array:
-        """Return the distance of a placement's layer from the first layer of its shard."""
-        assert self._find is not None
-        return self._find.step(first, second, members, second_members)
 
 
 @dataclass(frozen=True)
-class _Finder:
-    """Finds rows of both tables from the order in which they were made."""
+class SearchedTable(LayerTable):
+    """A layer table whose rows are found from the order in which they were made.
 
+    Attributes
+    ----------
+    key
+        Arguments of `layer_table`.
+    splits, placements
+        Codes of splits and of their placements, ascending.
+    first_shard, first_placement
+        Of each split.
+    first_layer
+        Of each shard.
+    """
+
+    key: tuple[Any, ...]
     splits: Array
     microbatches: Array
     panel_counts: Array
-    first_shard: Array
-    first_layer: Array
     placements: Array
+    first_shard: Array
     first_placement: Array
+    first_layer: Array
 
     def _split(self, first: Array, second: Array) -> Array:
         return np.searchsorted(self.splits, first * _BASE + second)
 
-    def shard(self, first: Array, second: Array, microbatch: Array, place: Array) -> Array:
+    def shard_of(self, first: Array, second: Array, microbatch: Array, panel_place: Array) -> Array:
+        """Return the row of `shards` of each combination; `panel_place` counts panel choices."""
         split = self._split(first, second)
         batch = np.searchsorted(self.microbatches, microbatch)
-        return self.first_shard[split] + batch * self.panel_counts[split] + place
+        return self.first_shard[split] + batch * self.panel_counts[split] + panel_place
 
-    def step(self, first: Array, second: Array, members: Array, more: Array) -> Array:
+    def step(self, first: Array, second: Array, members: Array, second_members: Array) -> Array:
+        """Return the distance of a placement's layer from the first layer of its shard."""
         split = self._split(first, second)
-        wanted = _placement_key(split, members, more)
+        wanted = _placement_key(split, members, second_members)
         return np.searchsorted(self.placements, wanted) - self.first_placement[split]
 
 
@@ -115,7 +111,7 @@ def layer_table(
     microbatches: tuple[int, ...],
     panels: tuple[tuple[int, ...], ...],
     domain_size: int,
-) -> LayerTable:
+) -> SearchedTable:
     """Return every shard and layer.
 
     Parameters
@@ -153,16 +149,18 @@ def layer_table(
         "nvlink_tensor_parallel": members[at],
         "nvlink_second_parallel": more[at],
     }
-    finder = _Finder(
+    return SearchedTable(
+        shards,
+        layers,
+        key=(splits, microbatches, panels, domain_size),
         splits=first * _BASE + second,
         microbatches=batches,
         panel_counts=panel_counts,
-        first_shard=starts(panel_counts * len(batches)),
-        first_layer=starts(per_split[split]),
         placements=_placement_key(placed, members, more),
+        first_shard=starts(panel_counts * len(batches)),
         first_placement=starts(per_split),
+        first_layer=starts(per_split[split]),
     )
-    return LayerTable((splits, microbatches, panels, domain_size), shards, layers, finder)
 
 
 def _axis_placements(first: Array, second: Array, domain_size: int) -> tuple[Array, Array, Array]:
@@ -231,7 +229,7 @@ def flat(columns: Columns) -> Layouts:
         * columns["nvlink_context_parallel"],
     }
     index = {"row": None, "placement": None}
-    return Layouts(tables, index, LayerTable(None, shards, layers), None, None, None, None)
+    return Layouts(tables, index, LayerTable(shards, layers), None, None, None, None)
 
 
 @dataclass(frozen=True)
@@ -247,7 +245,7 @@ class Product:
     placement_split: Array
     row_shard: Array
     placement_step: Array
-    table: LayerTable
+    table: SearchedTable
 
     @cached_property
     def _per_row(self) -> Array:
@@ -284,7 +282,7 @@ class Product:
         placement_index = np.searchsorted(placement_split, split)[row_index] + place
         # Every split between the first and the last has rows: any one represents it.
         placement_row = np.clip(np.searchsorted(split, placement_split), 0, len(split) - 1)
-        first_layer = self.table.first_layer(row_shard)
+        first_layer = self.table.first_layer[row_shard]
         return Layouts(
             {
                 "row": {name: column[start:stop] for name, column in self.rows.items()},

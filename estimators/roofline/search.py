@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from estimators.contract import Array, Cell, Columns, Mends, Refusal, Scalar, Space
+from estimators.contract import Array, Cell, Columns, Mends, Refusal, Scalar, Space, Values
 from estimators.divisors import divisors, each_divisor, expand, starts
 from estimators.factored import distinct
 from estimators.roofline.layouts import (
     PLACEMENT_COLUMNS,
     ROW_COLUMNS,
-    LayerTable,
     Layouts,
     Product,
+    SearchedTable,
     layer_table,
 )
 from estimators.roofline.rules import row_rules, split_rules
@@ -54,23 +54,27 @@ SEARCHED = (
 )
 """Values that decide the layouts, with mends R4, R9, R11 and fixed columns."""
 
-Numbers = Mapping[str, Any]
+
+Pairs = tuple[tuple[str, Scalar], ...]
+"""Values by name, as a key of a cache."""
 
 
-def product(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> Product:
+@lru_cache(maxsize=256)
+def _product(searched: tuple[Any, ...], fixed: Pairs, mends: Mends) -> Product:
     """Return all layouts of a cell.
 
     Parameters
     ----------
-    problem
-        Shape, domain size, GPUs, batch, strategy and interleaving.
-    keep
+    searched
+        Values of `SEARCHED`.
+    fixed
         Columns that a study holds to one value.
     mends
         R4 (exact splits), R9 (maximal placements) and R11 (whole panels) act here.
     """
+    problem, keep = dict(zip(SEARCHED, searched, strict=True)), dict(fixed)
     of_rows = tuple((name, value) for name, value in problem.items() if name != "nvlink_size")
-    splits, rows, row_split, panel_place = _splits_and_rows(of_rows, tuple(keep.items()), mends)
+    splits, rows, row_split, panel_place = _splits_and_rows(of_rows, fixed, mends)
     places, place_split = _placements(problem, keep, splits, mends)
 
     # Splits without a row or without a placement have no layout.
@@ -108,7 +112,7 @@ def _second(columns: Columns) -> Array:
 
 @lru_cache(maxsize=64)
 def _splits_and_rows(
-    problem: tuple[tuple[str, Scalar], ...], keep: tuple[tuple[str, Scalar], ...], mends: Mends
+    problem: Pairs, keep: Pairs, mends: Mends
 ) -> tuple[dict[str, Array], dict[str, Array], Array, Array]:
     """Return the splits of a problem and their rows, with the split and panel of each row.
 
@@ -120,7 +124,7 @@ def _splits_and_rows(
     return splits, *_rows(known, kept, splits, mends)
 
 
-def _splits(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> dict[str, Array]:
+def _splits(problem: Values, keep: Mapping[str, Scalar], mends: Mends) -> dict[str, Array]:
     """Return degrees that multiply to the GPUs."""
     num_gpus = problem["num_gpus"]
     pairs = np.array(_axes(problem), dtype=np.int64).reshape(-1, 2)
@@ -141,7 +145,7 @@ def _splits(problem: Numbers, keep: Mapping[str, Scalar], mends: Mends) -> dict[
     return _filtered(splits, keeps(split_rules(mends), values, len(one)) & _kept(splits, keep))
 
 
-def _axes(problem: Numbers) -> tuple[tuple[int, int], ...]:
+def _axes(problem: Values) -> tuple[tuple[int, int], ...]:
     """Return the degrees of both axes that are searched, ascending.
 
     They are all degrees that some GPU count with the same primes has, so that cells that differ
@@ -211,7 +215,7 @@ def panel_choices(first: int, second: int, hidden: int, *, whole: bool) -> tuple
     return tuple(n for n in ladder if hidden % n == 0 and hidden // n >= MIN_PANEL_COLUMNS)
 
 
-def _panels(problem: Numbers, mends: Mends, pairs: list[tuple[int, int]]) -> list[tuple[int, ...]]:
+def _panels(problem: Values, mends: Mends, pairs: list[tuple[int, int]]) -> list[tuple[int, ...]]:
     if problem["strategy"] != "summa_2d":
         return [(0,)] * len(pairs)
     whole = "R11" in mends
@@ -219,7 +223,7 @@ def _panels(problem: Numbers, mends: Mends, pairs: list[tuple[int, int]]) -> lis
 
 
 def _rows(
-    problem: Numbers, keep: Mapping[str, Scalar], splits: Columns, mends: Mends
+    problem: Values, keep: Mapping[str, Scalar], splits: Columns, mends: Mends
 ) -> tuple[dict[str, Array], Array, Array]:
     """Expand splits by microbatch sizes and panels.
 
@@ -245,7 +249,7 @@ def _rows(
 
 
 def _placements(
-    problem: Numbers, keep: Mapping[str, Scalar], splits: Columns, mends: Mends
+    problem: Values, keep: Mapping[str, Scalar], splits: Columns, mends: Mends
 ) -> tuple[dict[str, Array], Array]:
     """Expand splits by the ways to fill a domain: pipeline first, then tensor axes, data.
 
@@ -263,7 +267,7 @@ def _placements(
     return _filtered(places, wanted), found.parent[wanted]
 
 
-def _layers(problem: Numbers, mends: Mends) -> LayerTable:
+def _layers(problem: Values, mends: Mends) -> SearchedTable:
     """Return the layer table of a problem."""
     pairs = _axes(problem)
     return layer_table(
@@ -357,11 +361,10 @@ class RooflineSearch(BaseSearch):
     def layouts(self, cell: Cell, max_rows: int) -> Iterator[Layouts]:
         """Yield chunks of whole rows, in order of split, microbatch, placement."""
         key = _key(cell)
-        product = _product(*key)
-        if product.num_rows <= CACHED_ROWS:
+        if _product(*key).num_rows <= CACHED_ROWS:
             yield from _chunks(*key, max_rows)
         else:
-            yield from product.chunks(max_rows)
+            yield from _product(*key).chunks(max_rows)
 
     def held_pairs(self, space: Space) -> set[Pair]:
         """Return fixed columns and chunks of a stage with the values that a study names."""
@@ -396,13 +399,6 @@ def _key(cell: Cell) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=256)
 def _chunks(
-    searched: tuple[Any, ...], fixed: tuple[tuple[str, Scalar], ...], mends: Mends, max_rows: int
+    searched: tuple[Any, ...], fixed: Pairs, mends: Mends, max_rows: int
 ) -> tuple[Layouts, ...]:
     return tuple(_product(searched, fixed, mends).chunks(max_rows))
-
-
-@lru_cache(maxsize=256)
-def _product(
-    searched: tuple[Any, ...], fixed: tuple[tuple[str, Scalar], ...], mends: Mends
-) -> Product:
-    return product(dict(zip(SEARCHED, searched, strict=True)), dict(fixed), mends)

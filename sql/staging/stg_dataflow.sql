@@ -5,6 +5,29 @@
 -- The time is that of the FLOPs alone, without bubble and without communication. Left out are
 -- estimates without a rate of the clusters, which have no time, and those of the forward pass
 -- alone, whose time is not that of training: both are in stg_dataflow_traffic.
+with estimate as (
+    select
+        *,
+        cast(num_layers as double) * num_experts * hidden_size * (
+            cast(num_heads as double)
+            * head_size
+            * (case when multi_query_attention then 2 else 4 end)
+            + (case when multi_query_attention then 2 * cast(head_size as double) else 0 end)
+            + cast(ffn_hidden_size as double) * (case when use_glu then 3 else 2 end)
+        ) as parameters,
+        round_even(dataset_tokens / (cast(global_batch_size as double) * seq_len), 0) as num_steps,
+        forward_flops + backward_flops as total_flops,
+        (case activation_recompute when 'full' then 2 else 1 end) * forward_received_elements
+            as backward_received_elements,
+        network_bytes_per_element * (forward_sent_elements + backward_sent_elements) / total_flops
+            as sent_bytes_per_flop,
+        network_bytes_per_element
+        * (forward_received_elements + backward_received_elements)
+        / total_flops as received_bytes_per_flop
+    from current_dataflow
+    where cluster_flops_per_second is not null and not forward_only
+)
+
 select
     -- record
     cell_id,
@@ -30,7 +53,7 @@ select
     num_experts,
     1 as experts_per_token,
     parameters,
-    effective_parameters as active_parameters,
+    parameters / num_experts as active_parameters,
 
     -- system
     accelerator,
@@ -38,10 +61,10 @@ select
 
     -- run
     num_clusters,
-    num_gpus,
+    try_cast(cast(num_clusters as bigint) * gpus_per_cluster as integer) as num_gpus,
     global_batch_size,
     dataset_tokens,
-    tokens,
+    num_steps * global_batch_size * seq_len as tokens,
     num_steps,
 
     -- layout
@@ -55,7 +78,7 @@ select
     skip_efficiency_check,
 
     -- time
-    training_seconds,
+    total_flops / (num_clusters * cluster_flops_per_second) as training_seconds,
     training_seconds / num_steps as step_seconds,
     total_flops,
     total_flops / num_steps as step_flops,
@@ -63,7 +86,6 @@ select
     -- traffic
     sent_bytes_per_flop,
     received_bytes_per_flop,
-    network_bytes_per_flop,
-    cluster_network_bytes_per_second
-from stg_dataflow_traffic
-where cluster_flops_per_second is not null and not forward_only
+    sent_bytes_per_flop + received_bytes_per_flop as network_bytes_per_flop,
+    network_bytes_per_flop * cluster_flops_per_second as cluster_network_bytes_per_second
+from estimate

@@ -58,14 +58,14 @@ def test_the_nearest_place_is_this_one_and_the_farthest_the_antipode(
 def test_llamas_have_as_many_parameters_as_their_checkpoints(
     model: str, size: int, catalog: Catalog
 ) -> None:
-    assert parameters(Shape.of(catalog.find("model", model))) == size
+    assert parameters(catalog.find("model", model)) == size
     # the run of a named model is that of its own size
     assert run(catalog, MEMORY, frozenset({"C18"}), model=model)["weights_bytes"] == 2 * size
 
 
 def test_a_gpt_has_the_parameters_of_the_megatron_papers_equation(catalog: Catalog) -> None:
     shape = catalog.find("model", "gpt3_175B")
-    found = float(parameters(Shape.of(shape)))
+    found = float(parameters(shape))
     assert round(found / 1e9) == 175
     # arXiv 2104.04473, equation 2, leaves out the last norm
     layers, h, vocabulary, length = 96, 12288, 50257, 2048

@@ -18,6 +18,7 @@ from estimators.registry import all_estimators
 from tests.sql.test_sql_cases import complete
 from warehouse.database import resources
 from warehouse.database.connection import open_for_write
+from warehouse.database.lineage import names_in
 
 OF_CELL = ("strategy", "attention", "activation_recompute")
 OF_PROBLEM = ("num_layers", "hidden_size", "accelerator", "num_gpus", "global_batch_size")
@@ -123,3 +124,15 @@ def test_what_a_problem_says_of_its_size_is_what_its_configurations_show(name: s
 )
 def test_a_column_that_is_made_of_others_is_found(sql: str, expected: set[str]) -> None:
     assert made(sql, OF_CELL) == expected
+
+
+def test_configurations_have_the_columns_of_staging_views_in_the_order_of_their_names(
+    scratch: duckdb.DuckDBPyConnection,
+) -> None:
+    """A staging view that reads another one is made later, and would move its columns back."""
+    query = "select sql from duckdb_views() where view_name = 'configuration_source'"
+    [(sql,)] = scratch.execute(query).fetchall()
+    staged = sorted(names_in(sql).relations & {*STAGING})
+    columns = dict.fromkeys(name for view in staged for name in scratch.table(view).columns)
+    assert len(staged) > 1
+    assert scratch.table("configuration_source").columns == list(columns)
