@@ -111,16 +111,17 @@ def parameters(shape: Shape) -> Parameters:
     megatron/core/transformer/multi_latent_attention.py for the parameters that ranks hold whole.
     """
     hidden, gated = shape.hidden_size, shape.uses_glu
-    sparse, products = shape.sparse_share, np.where(gated, 3.0, 2.0)
+    sparse, matmuls = shape.sparse_share, np.where(gated, 3.0, 2.0)
     biased = np.where(shape.uses_linear_bias, 1.0, 0.0)
     down, up = attention_weights(shape)
-    attention = up + biased * (queries_width(shape) + keys_width(shape) + values_width(shape))
-    gates = products - 1
-    ffn = _width(hidden, products, biased * gates, shape.ffn_hidden_size)
-    shared = _width(hidden, products, biased * gates, shape.shared_ffn_hidden_size)
+    width = attention_widths(shape)
+    attention = up + biased * (width.queries + width.keys + width.values)
+    # of one element of a feed-forward layer's width, without the bias of the result
+    element = matmuls * hidden + biased * (matmuls - 1)
+    ffn = element * shape.ffn_hidden_size
+    shared = element * shape.shared_ffn_hidden_size
     has_shared = np.where(shape.shared_ffn_hidden_size > 0, sparse, 0.0)
-    expert = _width(hidden, products, biased * gates, shape.expert_ffn_hidden_size)
-    expert = expert + biased * hidden
+    expert = element * shape.expert_ffn_hidden_size + biased * hidden
     router = shape.num_experts * (hidden + np.where(shape.uses_router_bias, 1.0, 0.0))
     norms = np.where(gated, 2.0, 4.0) * hidden
     small = np.where(shape.uses_qk_norm, 2.0 * shape.head_size, 0.0)
@@ -136,9 +137,25 @@ def parameters(shape: Shape) -> Parameters:
     )
 
 
-def _width(hidden: Real, products: Real, biases: Real, width: Real) -> Real:
-    """Return the parameters of a feed-forward layer of a width, except the bias of its result."""
-    return (products * hidden + biases) * width
+class AttentionWidths(NamedTuple):
+    """Widths of all queries, keys and values, and of the result of attention."""
+
+    queries: Real
+    keys: Real
+    values: Real
+    result: Real
+
+
+def attention_widths(shape: Shape) -> AttentionWidths:
+    """Return the widths of attention; with latents every head has its own keys and values."""
+    key_heads = np.where(np.greater(shape.kv_lora_rank, 0), shape.num_heads, shape.num_kv_heads)
+    key_size = shape.qk_head_size + shape.qk_rotary_size
+    return AttentionWidths(
+        shape.num_heads * key_size,
+        key_heads * key_size,
+        key_heads * shape.v_head_size,
+        shape.num_heads * shape.v_head_size,
+    )
 
 
 def attention_weights(shape: Shape) -> tuple[Real, Real]:
@@ -149,8 +166,8 @@ def attention_weights(shape: Shape) -> tuple[Real, Real]:
     the keys comes from the residual stream, and all heads share it (arXiv 2405.04434 section 2.1).
     """
     hidden = shape.hidden_size
-    queries, result = queries_width(shape), result_width(shape)
-    plain = hidden * (queries + keys_width(shape) + values_width(shape) + result)
+    queries, keys, values, result = attention_widths(shape)
+    plain = hidden * (queries + keys + values + result)
     latent, of_queries = shape.kv_lora_rank, shape.q_lora_rank
     if not np.any(latent):
         return 0.0 * plain, plain
@@ -160,31 +177,6 @@ def attention_weights(shape: Shape) -> tuple[Real, Real]:
     down = hidden * (of_queries + latent + rotary) + of_queries + latent
     up = np.where(has_queries, of_queries, hidden) * queries + latent * heads + hidden * result
     return np.where(latent > 0, down, 0.0), np.where(latent > 0, up, plain)
-
-
-def queries_width(shape: Shape) -> Real:
-    """Return the width of all queries."""
-    return shape.num_heads * (shape.qk_head_size + shape.qk_rotary_size)
-
-
-def keys_width(shape: Shape) -> Real:
-    """Return the width of all keys: with latents every head has its own."""
-    return _key_heads(shape) * (shape.qk_head_size + shape.qk_rotary_size)
-
-
-def values_width(shape: Shape) -> Real:
-    """Return the width of all values."""
-    return _key_heads(shape) * shape.v_head_size
-
-
-def result_width(shape: Shape) -> Real:
-    """Return the width of the result of attention."""
-    return shape.num_heads * (shape.v_head_size)
-
-
-def _key_heads(shape: Shape) -> Real:
-    has_latent = np.greater(shape.kv_lora_rank, 0)
-    return np.where(has_latent, shape.num_heads, shape.num_kv_heads)
 
 
 def attended_length(shape: Shape) -> Real:
@@ -300,7 +292,9 @@ def mtp_parameters(shape: Shape) -> Parameters:
 def model_flops(shape: Shape, sequences: Real) -> Real:
     """Return the model FLOPs of a step of some sequences: forward and backward, nothing again."""
     layers = 3 * (_layers(shape) + _scores(shape))
-    return sequences * shape.seq_len * (layers + 3 * _vocabulary(shape))
+    output_layers = 1.0 + shape.num_mtp_layers
+    output = 2.0 * output_layers * shape.hidden_size * shape.vocab_size
+    return sequences * shape.seq_len * (layers + 3 * output)
 
 
 def hardware_flops(
@@ -332,19 +326,28 @@ def least_flops(shape: Shape, sequences: Real) -> Real:
 
 
 def _layers(shape: Shape) -> Real:
-    """Return the FLOPs of one token in the products of all layers, forward."""
-    return shape.num_layers * _products(shape, shape.sparse_share) + _further(shape)
+    """Return the FLOPs of one token in the matmuls of all layers, forward.
+
+    A layer that predicts a further token is one of the last kind, with a projection from twice the
+    width.
+    """
+    layers = shape.num_layers * _matmuls(shape, shape.sparse_share)
+    if not np.any(shape.num_mtp_layers):
+        return layers
+    last = np.where(np.greater(shape.num_experts, 1), 1.0, 0.0)
+    projection = 4.0 * shape.hidden_size * shape.hidden_size
+    return layers + shape.num_mtp_layers * (_matmuls(shape, last) + projection)
 
 
-def _products(shape: Shape, sparse: Real) -> Real:
-    """Return the FLOPs of one token in the products of a layer, forward."""
+def _matmuls(shape: Shape, sparse: Real) -> Real:
+    """Return the FLOPs of one token in the matmuls of a layer, forward."""
     hidden = shape.hidden_size
     down, up = attention_weights(shape)
     # weights of norms multiply no matrix
     norms = np.where(shape.kv_lora_rank > 0, shape.q_lora_rank + shape.kv_lora_rank, 0)
-    products = np.where(shape.uses_glu, 3.0, 2.0)
+    matmuls = np.where(shape.uses_glu, 3.0, 2.0)
     router = sparse * shape.num_experts
-    return 2 * (down - norms + up + hidden * (products * ffn_width(shape, sparse) + router))
+    return 2 * (down - norms + up + hidden * (matmuls * ffn_width(shape, sparse) + router))
 
 
 def ffn_width(shape: Shape, sparse: Real) -> Real:
@@ -354,25 +357,14 @@ def ffn_width(shape: Shape, sparse: Real) -> Real:
     return (1 - sparse) * shape.ffn_hidden_size + sparse * mixed
 
 
-def _further(shape: Shape) -> Real:
-    """Return the FLOPs of one token in the products of layers that predict further tokens."""
-    if not np.any(shape.num_mtp_layers):
-        return 0.0
-    last = np.where(np.greater(shape.num_experts, 1), 1.0, 0.0)
-    projection = 4.0 * shape.hidden_size * shape.hidden_size
-    return shape.num_mtp_layers * (_products(shape, last) + projection)
-
-
 def _operations(shape: Shape) -> Real:
     """Return the FLOPs of one token that recomputation by operation repeats.
 
-    They are the products of the keys and behind attention, and the second product into a gated
-    layer.
+    They are the matmuls of the keys and behind attention, and the second matmul into a gated layer.
     """
-    hidden = shape.hidden_size
-    width = keys_width(shape) + result_width(shape)
+    width = attention_widths(shape)
     ffn = np.where(shape.uses_glu, ffn_width(shape, shape.sparse_share), 0.0)
-    return 2 * shape.num_layers * hidden * (width + ffn)
+    return 2 * shape.num_layers * shape.hidden_size * (width.keys + width.result + ffn)
 
 
 def _scores(shape: Shape) -> Real:
@@ -380,13 +372,8 @@ def _scores(shape: Shape) -> Real:
 
     ``2 x layers x length x (queries + results)``, over the whole square.
     """
-    width = queries_width(shape) + result_width(shape)
+    width = attention_widths(shape)
     layers = shape.num_layers + shape.num_mtp_layers
     whole = unwindowed_share(shape)
     length = whole * shape.seq_len + (1 - whole) * attended_length(shape)
-    return 2.0 * layers * length * width
-
-
-def _vocabulary(shape: Shape) -> Real:
-    times = 1.0 + shape.num_mtp_layers
-    return 2.0 * times * shape.hidden_size * shape.vocab_size
+    return 2.0 * layers * length * (width.queries + width.result)

@@ -149,13 +149,9 @@ def interval(
 
 def place_of(estimator: Estimator, catalog: Catalog, constant: str, system: System) -> str | None:
     """Return the row of `step_constant` that a system takes a constant from."""
-    places = _places(estimator, catalog, system)
-    return _most_specific(catalog.tables.get("step_constant", {}), constant, places)
-
-
-def _places(estimator: Estimator, catalog: Catalog, system: System) -> tuple[str, ...]:
     accelerator, framework = system
-    return estimator.constants.places(catalog, framework, accelerator)
+    places = estimator.constants.places(catalog, framework, accelerator)
+    return _most_specific(catalog.tables.get("step_constant", {}), constant, places)
 
 
 def _most_specific(table: Mapping[str, Record], constant: str, places: Sequence[str]) -> str | None:
@@ -177,8 +173,8 @@ def constant_spreads(
     ranges = catalog.tables.get("step_constant", {})
     causes = catalog.tables.get("step_constant_cause", {})
     systems = [
-        (_places(estimator, catalog, system), np.array(rows))
-        for system, rows in _systems(columns).items()
+        (estimator.constants.places(catalog, framework, accelerator), np.array(rows))
+        for (accelerator, framework), rows in _systems(columns).items()
     ]
     spreads = []
     for name in estimator.constants.names:
@@ -311,7 +307,9 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
     share
         Share with independent errors of the parts; see `Constants.independent_share`.
     """
-    up, down, shift = (defaultdict[str, Real](float) for _ in range(3))
+    up = defaultdict[str, Real](float)
+    down = defaultdict[str, Real](float)
+    shift = defaultdict[str, Real](float)
     other: dict[str, Array] = {}
     for move in moves:
         cause, is_choice = move.spread.cause, move.spread.is_choice
@@ -325,9 +323,8 @@ def combined(step: Array, moves: Sequence[Moves], share: Array, catalog: Catalog
     product_error = interval_term(catalog, "product_error")
     ups = [*up.values(), left_out[2] - left_out[0], np.log1p(product_error[2] * share)]
     downs = [*down.values(), left_out[0] - left_out[1], -np.log1p(product_error[1] * share)]
-    low, high = middle(
-        _hypotenuse(step, downs), _hypotenuse(step, ups), list(shift.values()), list(other.values())
-    )
+    down_width, up_width = (np.sqrt(sum(map(np.square, parts))) for parts in (downs, ups))
+    low, high = middle(down_width, up_width, list(shift.values()), list(other.values()))
     # with likely alternatives the quantiles may exclude the estimate; the interval contains it
     return Interval(
         step * np.exp(np.minimum(left_out[0] + low, 0.0)),
@@ -373,13 +370,6 @@ def memory_that_fits(probability: float, capacity: float, catalog: Catalog) -> f
     return float(capacity * np.exp(-mean - deviation * NormalDist().inv_cdf(probability)))
 
 
-def _hypotenuse(step: Array, parts: Iterable[Array | float]) -> Array:
-    total = np.zeros(len(step))
-    for part in parts:
-        total += np.square(part)
-    return np.sqrt(total)
-
-
 def normal_cumulative(z: Array) -> Array:
     """Return the cumulative normal distribution, within 1e-7.
 
@@ -423,21 +413,16 @@ def middle(
     rest = QUANTILE * moves[EXACT:] * np.sqrt(weights[EXACT:] * (1 - weights[EXACT:]))
     up = np.sqrt(up**2 + (np.maximum(rest, 0) ** 2).sum(axis=0))
     down = np.sqrt(down**2 + (np.minimum(rest, 0) ** 2).sum(axis=0))
-    centres, masses = _programs(moves[:EXACT], weights[:EXACT])
+    # median and probability of every combination of the others
+    centres, masses = np.zeros((1, moves.shape[1])), np.ones((1, moves.shape[1]))
+    for move, weight in zip(moves[:EXACT], weights[:EXACT], strict=True):
+        centres = np.concatenate([centres, centres + move])
+        masses = np.concatenate([masses * (1 - weight), masses * weight])
     tail = (1 - COVERAGE) / 2
     return (
         _quantile(tail, down, up, centres, masses),
         _quantile(1 - tail, down, up, centres, masses),
     )
-
-
-def _programs(moves: Array, weights: Array) -> tuple[Array, Array]:
-    """Return median and probability of every combination of alternatives."""
-    centres, masses = np.zeros((1, moves.shape[1])), np.ones((1, moves.shape[1]))
-    for move, weight in zip(moves, weights, strict=True):
-        centres = np.concatenate([centres, centres + move])
-        masses = np.concatenate([masses * (1 - weight), masses * weight])
-    return centres, masses
 
 
 def _quantile(share: float, down: Array, up: Array, centres: Array, masses: Array) -> Array:

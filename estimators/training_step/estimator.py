@@ -204,7 +204,7 @@ class TrainingStep(SearchedEstimator):
         columns["accelerator"] = np.array([accelerator], dtype=object)
         resolved, refusals = self.resolve(RELATION, columns, catalog, PUBLISHED)
         if refusals:
-            raise RefusedError(replace(one, row=None) for one in refusals)
+            raise RefusedError(replace(refusal, row=None) for refusal in refusals)
         return Problem.of({name: column[0] for name, column in resolved.items()}, catalog)
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:

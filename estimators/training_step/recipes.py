@@ -67,7 +67,7 @@ class Recipe(Structure):
     def named(cls, names: Any) -> Self:
         """Return the figures of a recipe, or of the recipe of each row."""
         recipe = np.asarray(names, dtype=object)
-        places = np.array([RECIPES.index(name) for name in recipe.ravel().tolist()])
+        places = np.array([RECIPES.index(name) for name in recipe.ravel().tolist()], dtype=int)
         places = places.reshape(recipe.shape)[()]
         kinds = ((field.name, field.type == "Flag") for field in fields(cls))
         return cls(

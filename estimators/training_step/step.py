@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from estimators.decoder import attention_weights, ffn_width, result_width
+from estimators.decoder import attention_weights, attention_widths, ffn_width
 from estimators.factored import Gathered, stacked, take
 from estimators.training_step import network
 from estimators.training_step.host import QUEUE
@@ -329,7 +329,7 @@ def independent_share(shape: Shape, gemm: Real, vocabulary: Real, step: Real) ->
     """
     # products of latents count by their weights
     down, up = attention_weights(shape)
-    result = result_width(shape)
+    result = attention_widths(shape).result
     merged = (down + up) / shape.hidden_size - result
     wide = ffn_width(shape, shape.sparse_share)
     gates = np.where(shape.uses_glu, 2.0, 1.0)

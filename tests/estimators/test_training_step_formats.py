@@ -459,3 +459,4 @@ def test_the_figures_of_rows_are_those_of_their_recipes() -> None:
     assert np.asarray(rows.copy_bytes).tolist() == [0.5625, 2.0, 0.5625]
     assert np.asarray(rows.makes_both_copies).tolist() == [True, False, True]
     assert Recipe.named("nvfp4").copy_bytes == 0.5625
+    assert np.shape(Recipe.named(np.array([], dtype=object)).copy_bytes) == (0,)  # all are refused
