@@ -109,6 +109,19 @@ def test_for_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_repo
     assert "that make it fit" in out
 
 
+@pytest.mark.parametrize("given", [(), ("zero_stage=1",), ("zero_stage=0",), ("zero_stage=2",)])
+def test_a_layout_of_one_replica_is_compared_as_the_search_has_it(
+    why: Document, given: tuple[str, ...]
+) -> None:
+    degrees = ("tensor_parallel=8", "pipeline_parallel=8", "microbatch_size=16")
+    model = ("model=llama3_70B", "accelerator=H100", "num_gpus=64", "global_batch_size=64")
+    found = why(*model, *degrees, *given)
+    assert found["is_searched"]
+    assert not found["fits_memory"]
+    changes = {change["changed"]: change["new"] for change in found["neighbours"]}
+    assert changes["microbatch_size"] == 1
+
+
 def test_where_nothing_fits_more_gpus_are_asked_for(warehouse: Command) -> None:
     pairs = ("model=llama3_405B", "accelerator=H100 SXM 80GB", "num_gpus=8", "tensor_parallel=8")
     code, out, _ = warehouse("why", *pairs, "global_batch_size=8")

@@ -68,11 +68,14 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
                     if batch % (d * b):
                         continue
                     for v in range(1, layers + 1):
-                        most = math.ceil(layers / p)
-                        if v > 1 and (p == 1 or most % v):
+                        if v > 1 and (p == 1 or v > math.ceil(layers / p)):
                             continue
-                        # the last chunk may have none, the first a layer less
-                        if v > 1 and most * p - layers > most // v + 1:
+                        most = math.ceil(layers / (p * v))
+                        # even ranks have even chunks; else the last chunk may have none, the
+                        # first a layer less
+                        if layers % p == 0 and layers // p % v:
+                            continue
+                        if v > 1 and most * p * v - layers > most + 1:
                             continue
                         for zero in range(4):
                             if zero == 0 or d * c > 1:
