@@ -214,13 +214,20 @@ def default_sizes(layers: int, ranks: int, chunks: int, *, is_mixture: bool) -> 
 def admits_chunks(layers: Any, ranks: Any, chunks: Any) -> Any:
     """Return whether a pipeline can have chunks by default: even ones, or uneven on uneven ranks.
 
-    Stages of uneven ranks are equal, but for the first and the last. One layer is the most that the
-    first has less, and the last has none at least.
+    On uneven ranks all stages but the first and the last are equal: the first has one layer less at
+    most, the last none at least. Chunks divide the fullest rank, or `OTHERS_COUNTED` layers more
+    would make all stages even.
     """
-    most = -(-layers // (ranks * chunks))
+    of_rank, most = -(-layers // ranks), -(-layers // (ranks * chunks))
     short = most * ranks * chunks - layers
-    is_even = np.equal(layers % ranks, 0)
-    return np.where(is_even, layers // ranks % chunks == 0, (chunks == 1) | (short <= most + 1))
+    divides = of_rank % chunks == 0
+    fits = (short <= most + 1) & (divides | (short <= OTHERS_COUNTED))
+    return np.where(layers % ranks == 0, divides, (chunks == 1) | fits)
+
+
+OTHERS_COUNTED = 3
+"""Places of layers that others take: embedding, loss, and a layer that predicts further tokens, as
+in the tables of Megatron-Bridge for 61 layers on 64 places."""
 
 
 def balanced(layers: int, stages: int, output_layers: float) -> tuple[list[int], int]:

@@ -73,9 +73,10 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
                         most = math.ceil(layers / (p * v))
                         # even ranks have even chunks; else the last chunk may have none, the
                         # first a layer less
-                        if layers % p == 0 and layers // p % v:
+                        short, of_rank = most * p * v - layers, math.ceil(layers / p)
+                        if of_rank % v and (layers % p == 0 or short > 3):
                             continue
-                        if v > 1 and most * p * v - layers > most + 1:
+                        if v > 1 and layers % p and short > most + 1:
                             continue
                         for zero in range(4):
                             if zero == 0 or d * c > 1:
