@@ -143,8 +143,8 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     if shown is not None:
         choices = {name: shown.problem[name] for name in shown.estimator.choice_columns}
         lines.append(f"layout {layout_in_words({**shown.layout, **choices})}")
-        stages = shown.estimator.uneven_stages({**shown.problem, **shown.layout})
-        lines += filter(None, [stages_in_words(stages)])
+        if words := stages_in_words(shown.estimator.uneven_stages(shown.values)):
+            lines.append(f"stages {words}")
     return lines
 
 
@@ -226,7 +226,8 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
     best = float(str(found.best["step_seconds"]))
     lines = [*lines, f"the best takes {best:.4g} s, {layout_in_words(found.best)}"]
     stages = found.shown.estimator.uneven_stages({**found.shown.problem, **found.best})
-    lines += filter(None, [stages_in_words(stages)])
+    if words := stages_in_words(stages):
+        lines.append(f"its stages {words}")
     if unless_rounding(seconds - best, best) > 0:
         loss = 100 * (seconds / best - 1)
         lines.append(f"it loses {seconds - best:.4g} s, {loss:.1f} % of the best")

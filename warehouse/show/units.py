@@ -101,13 +101,13 @@ def layout_in_words(layout: Mapping[str, Any]) -> str:
 
 
 def stages_in_words(stages: UnevenStages | None) -> str:
-    """Return how pipeline stages differ: `layers of the stages 7 x 8, 5: --flag`; "" for none."""
+    """Return how pipeline stages differ, `7 x 8, 5 layers: --flag 5`; "" where they do not."""
     if stages is None:
         return ""
     runs = [(size, len(list(run))) for size, run in groupby(stages.layers)]
     sizes = ", ".join(f"{times} x {size}" if times > 1 else str(size) for size, times in runs)
     flags = f": {' '.join(stages.flags)}" if stages.flags else ""
-    return f"layers of the stages {sizes}{flags}"
+    return f"{sizes} layers{flags}"
 
 
 def _domain_in_words(layout: Mapping[str, Any]) -> str | None:
