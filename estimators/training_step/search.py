@@ -78,8 +78,9 @@ def _chunks_of(ranks: int, known: Values) -> Array:
     most = -(-(known["num_layers"] + counted) // ranks)
     if counted:
         return divisors(most)
-    chunks = np.arange(1, most + 1)
-    return chunks[admits_chunks(known["num_layers"], ranks, chunks)]
+    chunks: Array = np.arange(1, most + 1)
+    admitted: Array = chunks[admits_chunks(known["num_layers"], ranks, chunks)]
+    return admitted
 
 
 AXES = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from estimators.training_step.placement import NOT_BALANCED, Case, fault, place
@@ -40,7 +42,9 @@ def test_the_choices_place_layers_as_the_default_does(
     placed = place(case)
     sizes = placed.layers[:2].sum(axis=0).astype(int).ravel().tolist()
     if len(set(sizes)) > 1:
-        choices = {FIELDS[column]: value for column, value in stated(case, sizes).items()}
+        choices: dict[str, Any] = {
+            FIELDS[column]: value for column, value in stated(case, sizes).items()
+        }
         assert choices
         again = place(case._replace(**choices))
         assert (again.layers == placed.layers).all()
