@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -274,6 +275,9 @@ class Estimator:
 
     searched_by_default: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
     """Those of `searched_choices` that a study need not name: its search takes all values."""
+
+    reference_files: tuple[Path, ...] = ()
+    """CSV files of its package that are reference tables of a database."""
 
     step: Step = Step()
     constants: Constants = Constants()

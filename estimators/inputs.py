@@ -129,6 +129,7 @@ class Inputs(dict[str, Array]):
                         rule.reason(scalars),
                         rule.hint(scalars) if number < _HINTED else "",
                         row,
+                        rule.is_of_program,
                     )
                 )
             self._good &= ~broken

@@ -16,6 +16,7 @@ class Refusal:
     """One reason why an input is refused.
 
     `row` is the zero-based input row where there is one; the warehouse adds file and line.
+    `is_of_program` says that one program cannot run it, and that others can.
     """
 
     column: str
@@ -23,6 +24,7 @@ class Refusal:
     reason: str
     hint: str = ""
     row: int | None = None
+    is_of_program: bool = False
 
     def __str__(self) -> str:
         """Return ``column value reason``, with the hint on the next line.

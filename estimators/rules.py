@@ -38,6 +38,9 @@ class Rule:
         The hint for such a row. By default values that keep the rule are found by trying.
     varies
         Columns of which `hint` tries values; by default `column`.
+    is_of_program
+        Whether it is a rule of one program, and no rule of arithmetic: a run that happened may
+        break it.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Rule:
     reason: Explanation
     advice: Explanation | None = None
     varies: tuple[str, ...] = ()
+    is_of_program: bool = False
 
     def is_kept(self, row: Values) -> bool:
         """Return whether a row keeps the rule; a faulty row may divide by zero."""
@@ -69,7 +73,8 @@ class Rule:
         """Return the values of a column next to the row's that keep the rule; "" for none."""
         column, value = COLUMNS[name], row[name]
         if column.kind in ("str", "bool"):
-            tried = np.array(column.choices or (True, False), dtype=object)
+            known = (True, False) if column.kind == "bool" else column.choices
+            tried = np.array(known, dtype=object)
             return any_of([str(value).lower() for value in self._keeping(row, name, tried)])
         if column.kind == "float" or value is None:
             return ""

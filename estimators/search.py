@@ -55,8 +55,9 @@ _COUNTS_KEPT = 65_536
 """Numbers of layouts that are cached."""
 
 Pair = tuple[str, Scalar]
-Key = tuple[tuple[Scalar, ...], tuple[Pair, ...], Mends]
-"""Everything on which the layouts of a cell depend: values, fixed columns, mends."""
+Key = tuple[tuple[Scalar, ...], tuple[Pair, ...], Mends, bool]
+"""Everything on which the layouts of a cell depend: values, fixed columns, mends, and whether the
+cell keeps the rules that read none of its layouts."""
 
 
 class BaseSearch(Search):
@@ -224,6 +225,8 @@ class TableSearch(BaseSearch):
         self._tables: OrderedDict[Key, Columns] = OrderedDict()
         self._rows_kept = 0
         self._counts: OrderedDict[Key, int] = OrderedDict()
+        self._cell_rules: dict[Mends, tuple[tuple[Rule, ...], tuple[str, ...]]] = {}
+        self._admitted: dict[tuple[Mends, tuple[Scalar, ...]], bool] = {}
 
     def count(self, cell: Cell) -> int:
         """Return the number of layouts; see `contract.Search`."""
@@ -264,7 +267,27 @@ class TableSearch(BaseSearch):
         problem, choices = cell.problem.values, cell.choices
         of_problem, of_choices = self._key_columns
         values = (*map(problem.get, of_problem), *map(choices.get, of_choices))
-        return values, tuple(cell.fixed.items()), cell.mends
+        return values, tuple(cell.fixed.items()), cell.mends, self._is_admitted(cell)
+
+    def _is_admitted(self, cell: Cell) -> bool:
+        """Return whether a cell keeps the rules that read none of its layouts, cached."""
+        if cell.mends not in self._cell_rules:
+            self._cell_rules[cell.mends] = self._rules_of_cells(cell.mends)
+        rules, names = self._cell_rules[cell.mends]
+        problem, choices = cell.problem.values, cell.choices
+        read = tuple(problem.get(name, choices.get(name)) for name in names)
+        key = cell.mends, read
+        if key not in self._admitted:
+            values = dict(zip(names, read, strict=True))
+            self._admitted[key] = all(rule.is_kept(values) for rule in rules)
+        return self._admitted[key]
+
+    def _rules_of_cells(self, mends: Mends) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
+        """Return the rules that read problem and choices alone, and the columns that they read."""
+        of = self.estimator
+        known = {*of.problem_columns, *of.choice_columns}
+        rules = tuple(rule for rule in of.search_rules(mends) if known.issuperset(rule.needs))
+        return rules, tuple(dict.fromkeys(need for rule in rules for need in rule.needs))
 
     @cached_property
     def _key_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

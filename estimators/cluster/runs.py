@@ -159,19 +159,19 @@ def exchange(run: Run, steps: Steps, mends: Mends) -> dict[str, Real]:
     With `overlaps_exchange` an exchange hides behind the steps of its interval, and the run waits
     for the excess: ``max(exchange - interval x step, 0)`` each time.
     """
-    found = budget(run, steps, mends)
-    interval, step = steps.sync_interval_steps, found["step_seconds"]
+    figures = budget(run, steps, mends)
+    interval, step = steps.sync_interval_steps, figures["step_seconds"]
     volume = gradient_volume(run, steps, mends)
     busiest = volume * link_copies(steps.num_sites, run.site_links, run.exchange)
     seconds = busiest / steps.site_bytes_per_second
-    exchanges = _num_exchanges(found["num_steps"], interval, mends)
+    exchanges = _num_exchanges(figures["num_steps"], interval, mends)
     exposed = np.where(run.overlaps_exchange, np.maximum(seconds - interval * step, 0), seconds)
     waited = exposed * exchanges
     with np.errstate(all="ignore"):
-        share = np.where(waited > 0, waited / (found["training_seconds"] + waited), 0.0)
+        share = np.where(waited > 0, waited / (figures["training_seconds"] + waited), 0.0)
         hiding = np.ceil(seconds / np.where(step > 0, step, np.nan))
     return {
-        **found,
+        **figures,
         "gradient_bytes": volume,
         "exchange_bytes": busiest,
         "num_exchanges": exchanges,
@@ -179,7 +179,7 @@ def exchange(run: Run, steps: Steps, mends: Mends) -> dict[str, Real]:
         "sync_seconds": waited,
         "sync_fraction": share,
         "hiding_interval_steps": np.maximum(hiding, 1),
-        **idle(waited, found["num_gpus"], run, by_price="C2" in mends),
+        **idle(waited, figures["num_gpus"], run, by_price="C2" in mends),
     }
 
 
@@ -240,20 +240,20 @@ def latency(run: Run, steps: Steps, mends: Mends) -> dict[str, Real]:
 
     Latency is distance over the speed of light in the medium, one way, once an exchange.
     """
-    found = budget(run, steps, mends)
-    exchanges = _num_exchanges(found["num_steps"], steps.sync_interval_steps, mends)
+    figures = budget(run, steps, mends)
+    exchanges = _num_exchanges(figures["num_steps"], steps.sync_interval_steps, mends)
     distance = great_circle_km(run.latitude_a, run.longitude_a, run.latitude_b, run.longitude_b)
     metres = distance * (1000 if "C5" in mends else 1)  # as published, kilometres over metres
     speed = LIGHT_METRES_PER_SECOND * np.where(equals(run.medium, "fibre"), FIBRE_SPEED, 1.0)
     seconds = metres / speed
     total = seconds * exchanges
     return {
-        **found,
+        **figures,
         "num_exchanges": exchanges,
         "distance_km": distance,
         "latency_seconds": seconds,
         "total_latency_seconds": total,
-        **idle(total, found["num_gpus"], run),
+        **idle(total, figures["num_gpus"], run),
     }
 
 
@@ -276,16 +276,16 @@ def electricity(run: Run, steps: Steps, mends: Mends) -> dict[str, Real]:
     The facility takes `pue` times the energy of the GPUs with their servers; price and carbon are
     those of the facility.
     """
-    found = budget(run, steps, mends)
-    power = run.watts_per_gpu * found["num_gpus"]
-    energy = power * found["training_seconds"]
+    figures = budget(run, steps, mends)
+    power = run.watts_per_gpu * figures["num_gpus"]
+    energy = power * figures["training_seconds"]
     facility = energy / JOULES_PER_KWH * run.pue
     return {
-        **found,
+        **figures,
         "power_watts": power,
         "energy_joules": energy,
         "energy_kwh": energy / JOULES_PER_KWH,
-        "step_energy_kwh": power * found["step_seconds"] / JOULES_PER_KWH,
+        "step_energy_kwh": power * figures["step_seconds"] / JOULES_PER_KWH,
         "facility_energy_kwh": facility,
         "electricity_usd": facility * run.usd_per_kwh,
         "kg_co2e": facility * run.kg_co2e_per_kwh,

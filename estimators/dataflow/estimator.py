@@ -144,12 +144,12 @@ class Dataflow(SearchedEstimator):
         del mends, catalog
         problem, degrees = Problem.of(values), Degrees.of(layouts)
         counts = counts_of(problem, degrees)
-        found: dict[str, Any] = totals(problem, counts)
-        if not set(wanted) <= {*relation.keys, *found}:
-            found |= derived(problem, degrees, counts, found)
+        results: dict[str, Any] = totals(problem, counts)
+        if not set(wanted) <= {*relation.keys, *results}:
+            results |= derived(problem, degrees, counts, results)
         if "efficient_microbatch_sizes" in wanted:
-            found["efficient_microbatch_sizes"] = efficient_microbatch_sizes(values, layouts)
-        return found
+            results["efficient_microbatch_sizes"] = efficient_microbatch_sizes(values, layouts)
+        return results
 
 
 DATAFLOW: SearchedEstimator = Dataflow()

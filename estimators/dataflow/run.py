@@ -237,23 +237,24 @@ def totals(problem: Problem, counts: Counts) -> dict[str, Real]:
         token_layers * counts.received + reduced,
     )
     repeats = np.where(equals(problem.activation_recompute, "full"), 1.0, 0.0)
-    found = {f"forward_{name}": count for name, count in zip(RESOURCES, forward, strict=True)}
+    results = {f"forward_{name}": count for name, count in zip(RESOURCES, forward, strict=True)}
     for name, count in zip(RESOURCES, backward, strict=True):
-        found[f"backward_{name}"] = count + repeats * found[f"forward_{name}"]
-    return found
+        results[f"backward_{name}"] = count + repeats * results[f"forward_{name}"]
+    return results
 
 
 def derived(
-    problem: Problem, degrees: Degrees, counts: Counts, found: dict[str, Real]
+    problem: Problem, degrees: Degrees, counts: Counts, results: dict[str, Real]
 ) -> dict[str, Real]:
     """Return the other results of a run from its totals."""
     network = {
-        f"{way}_network_elements": found[f"{way}_sent_elements"] + found[f"{way}_received_elements"]
+        f"{way}_network_elements": results[f"{way}_sent_elements"]
+        + results[f"{way}_received_elements"]
         for way in ("forward", "backward")
     }
-    found = found | network
+    results = results | network
     total = {
-        f"total_{name}": found[f"forward_{name}"] + found[f"backward_{name}"]
+        f"total_{name}": results[f"forward_{name}"] + results[f"backward_{name}"]
         for name in (*RESOURCES, "network_elements")
     }
     parameters = problem.num_layers * counts.weights
@@ -267,7 +268,7 @@ def derived(
         "num_clusters": degrees.num_clusters,
         "resolved_ffn_hidden_size": problem.ffn_hidden_size,
         "resolved_num_heads": problem.num_heads,
-        **_rates(problem, degrees.num_clusters, found | total),
+        **_rates(problem, degrees.num_clusters, results | total),
     }
 
 
@@ -282,15 +283,15 @@ def _rates(problem: Problem, clusters: Real, counts: dict[str, Real]) -> dict[st
         return np.where(problem.forward_only, counts[f"forward_{name}"], counts[f"total_{name}"])
 
     rate, flops = problem.cluster_flops_per_second, run("flops")
-    found = {
+    results = {
         "fleet_flops_per_second": clusters * rate,
         "training_seconds": flops / (clusters * rate),
     }
     for name in ("sent", "received", "network"):
         moved = problem.network_bytes_per_element * rate * run(f"{name}_elements") / flops
-        found[f"cluster_{name}_bytes_per_second"] = moved
-        found[f"fleet_{name}_bytes_per_second"] = clusters * moved
-    return found
+        results[f"cluster_{name}_bytes_per_second"] = moved
+        results[f"fleet_{name}_bytes_per_second"] = clusters * moved
+    return results
 
 
 def efficient_microbatch_sizes(values: Values, layouts: Columns) -> Array:

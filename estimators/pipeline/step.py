@@ -127,19 +127,19 @@ def layouts_of(problem: Problem, columns: Columns) -> Layouts:
 def figures(problem: Problem, layouts: Layouts, wanted: Collection[str]) -> dict[str, Any]:
     """Return results by their columns' names, among them all `wanted` ones; times in seconds."""
     size = sizes_of(problem, layouts)
-    found = size | _times(problem, layouts, size)
-    step = found["step_seconds"]
+    results = size | _times(problem, layouts, size)
+    step = results["step_seconds"]
     if "utilization" in wanted:
         peak = size["num_gpus"] * problem.flops_8bit_per_second
         peak = layouts.rows(peak * (BITS_PER_BYTE / problem.precision_bits))
-        found["utilization"] = size["step_flops"] / (peak * step)
+        results["utilization"] = size["step_flops"] / (peak * step)
     if "training_seconds" in wanted:
-        found["training_seconds"] = size["num_steps"] * step
-    found["total_flops"] = 6 * size["active_parameters"] * size["tokens"]
-    found["flops_per_expert"] = found["total_flops"] / problem.num_experts
+        results["training_seconds"] = size["num_steps"] * step
+    results["total_flops"] = 6 * size["active_parameters"] * size["tokens"]
+    results["flops_per_expert"] = results["total_flops"] / problem.num_experts
     return {
         name: Gathered(figure, layouts.to_run) if name in OF_RUN else figure
-        for name, figure in found.items()
+        for name, figure in results.items()
     }
 
 

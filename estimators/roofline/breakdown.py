@@ -109,13 +109,13 @@ def operation_figures(
     names = operation_names(*problem.kind)
     index = names.index(operation)
     if operation == EXCHANGE:
-        found = _exchange(problem, layouts, layer)
+        figures = _exchange(problem, layouts, layer)
     elif operation == STAGES:
-        found = _stages(problem, layouts, layer)
+        figures = _stages(problem, layouts, layer)
     else:
-        found = _of_layer(index, problem, layouts)
-        found["part"] = "attention" if index > names.index(LAYER_INPUT) else "feed_forward"
-    return {"operation_index": index, **found}
+        figures = _of_layer(index, problem, layouts)
+        figures["part"] = "attention" if index > names.index(LAYER_INPUT) else "feed_forward"
+    return {"operation_index": index, **figures}
 
 
 def _of_layer(index: int, problem: Problem, layouts: Layouts) -> dict[str, Any]:
@@ -181,8 +181,8 @@ def _total(sent: _Sent, size: int) -> Array:
 
 
 def _any(flags: Iterable[Array], size: int) -> Array:
-    found: Array = np.any([np.zeros(size, dtype=bool), *flags], axis=0)
-    return found
+    moves: Array = np.any([np.zeros(size, dtype=bool), *flags], axis=0)
+    return moves
 
 
 def _labels(sent: _Sent, size: int) -> Array:

@@ -198,13 +198,13 @@ def _estimate_operation(
 ) -> None:
     """Fill `out` for a batch of configurations and one operation."""
     layer = _layer(problem, layouts)
-    found = operation_figures(operation, problem, layouts, layer)
+    figures = operation_figures(operation, problem, layouts, layer)
     fill_times(layouts, layer, problem, {n: out[n] for n in ("step_seconds",) if n in out})
     for name, column in out.items():
         if name == "operation":
             column[:] = operation
         elif name != "step_seconds":
-            column[:] = found[name] if name in found else layouts[name]
+            column[:] = figures[name] if name in figures else layouts[name]
 
 
 def _layer(problem: Problem, layouts: Layouts) -> Layer:

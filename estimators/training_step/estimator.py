@@ -45,7 +45,9 @@ from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
+from estimators.training_step.own_tables import file_of
 from estimators.training_step.problem import Kept, Problem, System
+from estimators.training_step.program_rules import PROGRAM_RULES, rules_of
 from estimators.training_step.rules import (
     LAYER_RULES,
     LAYOUT_RULES,
@@ -53,7 +55,7 @@ from estimators.training_step.rules import (
     SHARDING_NEEDS_REPLICAS,
     SPLIT_RULES,
 )
-from estimators.training_step.search import AXES, DEPENDS_ON
+from estimators.training_step.search import AXES, depends_on
 from estimators.training_step.spellings import SPELLINGS
 from estimators.training_step.step import TIMES, figures_of, independent_share
 from estimators.training_step.tables import CHANGES, Latest, Shared, shared_of
@@ -124,7 +126,7 @@ class TrainingStep(SearchedEstimator):
     """One optimizer step from first principles: arithmetic, traffic, networks, schedule, memory."""
 
     name = NAME
-    version = 7
+    version = 8
     precedence = 2
     title = "One training step from first principles, with constants measured elsewhere"
     problem_columns = given.PROBLEM
@@ -140,7 +142,6 @@ class TrainingStep(SearchedEstimator):
             "global_batch_size": "say how many sequences a step has",
         }
     )
-    independent = frozenset((*given.PROBLEM, *given.CHOICES)) - DEPENDS_ON
     relations = (RELATION,)
     shape_columns = given.SHAPE
     needed_shape = given.NEEDED
@@ -170,9 +171,12 @@ class TrainingStep(SearchedEstimator):
         },
     )
     source = Source(takes_published_steps=True)
+    reference_files = (file_of("framework_rule"),)
 
     def __init__(self) -> None:
         super().__init__()
+        depends = depends_on(self.search_rules(PUBLISHED))
+        self.independent = frozenset((*given.PROBLEM, *given.CHOICES)) - depends
         self._latest = Latest()
         self.constants = Constants(
             names=system_inputs.CONSTANTS,
@@ -190,13 +194,14 @@ class TrainingStep(SearchedEstimator):
     def rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of shape and layout."""
         del mends  # there are none
-        return (*PROBLEM_RULES, *LAYOUT_RULES)
+        return (*PROBLEM_RULES, *LAYOUT_RULES, *PROGRAM_RULES)
 
     def search_rules(self, mends: Mends) -> tuple[Rule, ...]:
         """Return the rules of layouts; a search has each layout once, in its simplest form."""
         del mends
         idle_rules = (idle.rule for idle in self.idle_choices)
-        return (*LAYER_RULES, *SPLIT_RULES, SHARDING_NEEDS_REPLICAS, *idle_rules)
+        others = (SHARDING_NEEDS_REPLICAS, *idle_rules, *PROGRAM_RULES)
+        return (*LAYER_RULES, *SPLIT_RULES, *others)
 
     def _system(self, accelerator: str, catalog: Catalog) -> Problem:
         """Return the values of a system without a model, with its measured kernels."""
@@ -204,7 +209,7 @@ class TrainingStep(SearchedEstimator):
         columns["accelerator"] = np.array([accelerator], dtype=object)
         resolved, refusals = self.resolve(RELATION, columns, catalog, PUBLISHED)
         if refusals:
-            raise RefusedError(replace(one, row=None) for one in refusals)
+            raise RefusedError(replace(refusal, row=None) for refusal in refusals)
         return Problem.of({name: column[0] for name, column in resolved.items()}, catalog)
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
@@ -236,6 +241,7 @@ class TrainingStep(SearchedEstimator):
         given.resolve_layout(inputs, catalog)
         for idle in self.idle_choices:
             idle.neutralize(inputs)
+        inputs.apply(rules_of(dict.fromkeys(inputs["framework"].tolist())))
 
     def axes(self, values: Values) -> tuple[Axis, ...]:
         """Return the columns of a layout, layers slowest."""

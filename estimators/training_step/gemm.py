@@ -39,7 +39,7 @@ SMALL = 1024
 IN_16_BITS = np.int64(0)
 """Place of 16 bits in `kernels.gemms.FORMATS`."""
 
-_ELEMENTS_AT_ONCE = 2**15
+_ELEMENTS_AT_ONCE = 2**14
 """GEMMs x rows whose seconds are computed in one call."""
 
 _WIDTHS = np.array(list(BYTES.values()))

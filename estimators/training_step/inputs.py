@@ -298,14 +298,16 @@ def _resolve_experts(
         For each of `OF_RECIPES` the rows in which it is given.
     """
     table = catalog.tables.get("expert_default", {})
-    names = ("framework", "accelerator", "number_recipe", "framework_release")
-    cases = rows_by(models, *(inputs[name] for name in names))
+    # without a release: the newest
+    releases = np.nan_to_num(inputs["framework_release"], nan=np.inf)
+    names = ("framework", "accelerator", "number_recipe")
+    cases = rows_by(models, *(inputs[name] for name in names), releases)
     for (named, framework, accelerator, recipe, release), rows in cases.items():
         product = product_of(catalog, accelerator)
         model = (catalog.known("model", str(named)) or {"model": named})["model"]
         place = f"{framework}@{product}"
         keys = (f"{place}@{model}@{recipe}", f"{place}@{model}", place, str(framework))
-        found = next((row for key in keys for row in _until(table, key, release)), {})
+        found = next((row for key in keys for row in _until(table, key, float(release or 0))), {})
         for name in OF_EXPERTS:
             if name in found:
                 free = rows & inputs.missing(name)
@@ -324,17 +326,15 @@ def _resolve_experts(
         inputs.default(name, DEFAULTS[name])
 
 
-def _until(table: Mapping[str, Record], key: str, release: Scalar) -> list[Record]:
-    """Return the rows of a key that hold for a release, the earliest first; None: the newest."""
-    rows = [table[key]] if key in table else []
-    if release is None:
-        return rows
+def _until(table: Mapping[str, Record], key: str, release: float) -> list[Record]:
+    """Return the rows of a key that hold for a release, the earliest first."""
     ends = {
         float(str(row["before_release"])): row
         for name, row in table.items()
         if name.startswith(f"{key} ")
     }
-    return [ends[end] for end in sorted(ends) if float(release) < end] + rows
+    rows = [ends[end] for end in sorted(ends) if release < end]
+    return [*rows, table[key]] if key in table else rows
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:

@@ -431,11 +431,11 @@ def gathered_bytes(
     )
     exchanged = problem.sharding
     weights, gradients = exchanged.gathered_weight_bytes, exchanged.reduced_gradient_bytes
-    own = formats.gathered_weight_bytes(problem)
+    of_matmul = formats.gathered_weight_bytes(problem)
     vocabulary = (weights + gradients) * ends.embedding / layout.tensor_parallel
-    unit = np.maximum((2 * own + gradients) * layer, vocabulary)
+    unit = np.maximum((2 * of_matmul + gradients) * layer, vocabulary)
     keeps = np.where(exchanged.keeps_gathered_weights, layout.pipeline_parallel > 1, False)
-    whole = (own + gradients) * (share.dense - share.vocabulary + share.experts)
+    whole = (of_matmul + gradients) * (share.dense - share.vocabulary + share.experts)
     whole = whole + (weights + gradients) * share.vocabulary
     unit = np.where(keeps, whole, unit)
     return np.where(layout.data_parallel * layout.context_parallel > 1, unit, 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.decoder import Shape
-from estimators.rules import Explanation, Rule, nearest
+from estimators.rules import Explanation, Rule
 from estimators.structure import flag, number
 from estimators.training_step.pipelines import case_columns, cases_of, stages_before_output
 from estimators.training_step.placement import NOT_BALANCED, fault
@@ -35,10 +35,12 @@ _PLACED_BY = (
     *("num_layers", "num_mtp_layers", "pipeline_parallel", "virtual_pipeline", "schedule"),
     *OPTIONS,
 )
-_BATCH = ("global_batch_size", "data_parallel", "microbatch_size")
+BATCH = ("global_batch_size", "data_parallel", "microbatch_size")
+"""Columns that decide the number of microbatches."""
 
 
-def _microbatches(values: Values) -> Any:
+def num_microbatches(values: Values) -> Any:
+    """Return the microbatches of a step on one replica."""
     return values["global_batch_size"] // np.maximum(
         values["data_parallel"] * values["microbatch_size"], 1
     )
@@ -52,10 +54,10 @@ def _has_chunks(values: Values) -> Any:
     of_stage = np.maximum(chunks, 1)
     admits = (np.remainder(most, of_stage) == 0) & (short <= most // of_stage + 1)
     several = values["pipeline_parallel"] > 1
-    return np.equal(chunks, 1) | (several & (admits | (_blamed(values) != "")))
+    return np.equal(chunks, 1) | (several & (admits | (blamed(values) != "")))
 
 
-def _blamed(values: Values) -> Array:
+def blamed(values: Values) -> Array:
     """Return the column that names the choice which places layers; "" where none does."""
     has_text = np.asarray(values["pipeline_layout"], dtype=object).astype(bool)
     ends = number(values["layers_in_first_stage"]) + number(values["layers_in_last_stage"])
@@ -68,7 +70,7 @@ def _blamed(values: Values) -> Array:
 
 def _fits(values: Values, column: str) -> Array:
     """Return whether layers fit the stages as a choice places them; true for other columns."""
-    is_blamed = np.equal(_blamed(values), column)
+    is_blamed = np.equal(blamed(values), column)
     size = np.broadcast(*itemgetter(*_PLACED_BY)(values)).shape
     if not np.any(is_blamed) or 0 in size:  # earlier rules may leave a search no layout
         return np.ones(size, dtype=bool)
@@ -108,7 +110,7 @@ PIPELINE_RULES = (
         "pipeline_parallel",
         ("pipeline_parallel", "num_layers", *OPTIONS),
         # a choice may leave stages with the embedding or the loss alone
-        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | (_blamed(v) != ""),
+        lambda v: np.less_equal(v["pipeline_parallel"], v["num_layers"]) | (blamed(v) != ""),
         lambda row: f"is more than `num_layers` {row['num_layers']}",
     ),
     Rule(
@@ -197,7 +199,7 @@ def _behind_output(values: Values) -> Any:
 
 def _has_group(values: Values) -> Any:
     """Return whether the group of microbatches, if given, is one that a pipeline can run."""
-    given, count = number(values["microbatch_group"], np.nan), _microbatches(values)
+    given, count = number(values["microbatch_group"], np.nan), num_microbatches(values)
     group = np.maximum(np.where(np.isnan(given), 1, given), 1)
     rest = np.remainder(count, group)
     stages = values["pipeline_parallel"]
@@ -209,17 +211,20 @@ FILLING_RULES = (
     Rule(
         "a dual pipe has enough microbatches",
         "schedule",
-        ("schedule", "pipeline_parallel", *_BATCH),
+        ("schedule", "pipeline_parallel", *BATCH),
         lambda v: (
             ~np.isin(v["schedule"], ("dualpipe", "dualpipev"))
             | (
-                (_microbatches(v) >= 2 * v["pipeline_parallel"])
-                & (np.equal(v["schedule"], "dualpipev") | (np.remainder(_microbatches(v), 2) == 0))
+                (num_microbatches(v) >= 2 * v["pipeline_parallel"])
+                & (
+                    np.equal(v["schedule"], "dualpipev")
+                    | (np.remainder(num_microbatches(v), 2) == 0)
+                )
             )
         ),
         lambda row: (
             f"needs an even number of microbatches, twice `pipeline_parallel` or more; they are "
-            f"{_microbatches(row)}"
+            f"{num_microbatches(row)}"
         ),
         lambda row: (
             f"use `global_batch_size` "
@@ -230,27 +235,14 @@ FILLING_RULES = (
     Rule(
         "a group of microbatches fills the stages",
         "microbatch_group",
-        ("microbatch_group", "virtual_pipeline", "pipeline_parallel", *_BATCH),
+        ("microbatch_group", "virtual_pipeline", "pipeline_parallel", *BATCH),
         _has_group,
         lambda row: (
             f"must lie between `pipeline_parallel` {row['pipeline_parallel']} and the "
-            f"{_microbatches(row)} microbatches, and leave a rest of none or of "
+            f"{num_microbatches(row)} microbatches, and leave a rest of none or of "
             f"{row['pipeline_parallel']} or more"
         ),
         lambda row: f"use {row['pipeline_parallel']}, or leave it out",
-    ),
-    Rule(
-        "a pipeline that balances stages has enough microbatches",
-        "pipeline_parallel",
-        ("pipeline_parallel", "balances_stages", *_BATCH),
-        lambda v: (
-            np.logical_not(flag(v["balances_stages"]))
-            | (_microbatches(v) >= v["pipeline_parallel"] - 1)
-        ),
-        lambda row: (
-            f"needs at least {row['pipeline_parallel'] - 1} microbatches in this program, not "
-            f"{_microbatches(row)}"
-        ),
     ),
     Rule(
         "the last used stage has the loss",
@@ -271,28 +263,3 @@ FILLING_RULES = (
     ),
 )
 """Rules of how microbatches fill a pipeline."""
-
-
-def _whole_rounds(row: Values) -> str:
-    """Return no chunks, or batches whose microbatches come in rounds of stages."""
-    unit = max(int(row["data_parallel"] * row["microbatch_size"] * row["pipeline_parallel"]), 1)
-    batch = int(row["global_batch_size"])
-    batches = [count for count in (batch // unit * unit, (batch // unit + 1) * unit) if count > 0]
-    return f"use 1, or `global_batch_size` {nearest(batches, batch)}"
-
-
-INTERLEAVED_ROUNDS = Rule(
-    "interleaving takes microbatches by stages",
-    "virtual_pipeline",
-    ("virtual_pipeline", *_BATCH, "pipeline_parallel", "microbatch_group"),
-    lambda v: (
-        np.equal(v["virtual_pipeline"], 1)
-        | ~np.isnan(number(v["microbatch_group"], np.nan))
-        | np.equal(np.remainder(_microbatches(v), np.maximum(v["pipeline_parallel"], 1)), 0)
-    ),
-    lambda row: (
-        f"needs microbatches in multiples of `pipeline_parallel` {row['pipeline_parallel']}"
-    ),
-    _whole_rounds,
-)
-"""Only searches apply it: in a batch a larger group takes the rest, as `usual_group` says."""

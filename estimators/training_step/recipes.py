@@ -14,7 +14,8 @@ src/megatron/bridge/training/mixed_precision.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -31,18 +32,6 @@ RECIPES = ("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4")
 WIDTHS = {"none": "bf16", **dict.fromkeys(RECIPES[1:5], "fp8"), "nvfp4": "fp4"}
 """Recipe -> the `precision` that it makes. `none` goes with fp16 as well."""
 
-FIGURES = {
-    row["figure"]: np.array([float(row[name]) for name in RECIPES]) for row in rows_of("recipe")
-}
-"""Figure of table `recipe.csv` -> one number for each of `RECIPES`; a flag is 0 or 1."""
-
-SCALED_IN_HARDWARE = tuple(
-    name
-    for name, is_scaled in zip(RECIPES, FIGURES["is_scaled_in_hardware"], strict=True)
-    if is_scaled
-)
-"""Recipes whose scales the tensor cores apply."""
-
 
 @dataclass(frozen=True)
 class Recipe(Structure):
@@ -53,6 +42,7 @@ class Recipe(Structure):
     amax_bytes: Real
     makes_both_copies: Flag
     has_past_scales: Flag
+    is_scaled_in_hardware: Flag
     splits_collectives: Flag
     norm_finds_amax: Flag
     gathered_bytes: Real
@@ -67,15 +57,23 @@ class Recipe(Structure):
     def named(cls, names: Any) -> Self:
         """Return the figures of a recipe, or of the recipe of each row."""
         recipe = np.asarray(names, dtype=object)
-        places = np.array([RECIPES.index(name) for name in recipe.ravel().tolist()])
-        places = places.reshape(recipe.shape)[()]
-        kinds = ((field.name, field.type == "Flag") for field in fields(cls))
-        return cls(
-            **{
-                name: FIGURES[name][places].astype(bool if is_flag else float)[()]
-                for name, is_flag in kinds
-            }
-        )
+        places = np.array([RECIPES.index(name) for name in recipe.ravel().tolist()], dtype=int)
+        places = places.reshape(recipe.shape)
+        return cls(**{name: figures[places][()] for name, figures in FIGURES.items()})
+
+
+def _figures(row: Mapping[str, str]) -> Array:
+    """Return the figure of each of `RECIPES`: numbers or flags."""
+    texts = np.array([row[name] for name in RECIPES])
+    is_flag = np.isin(texts, ("true", "false")).all()
+    return np.equal(texts, "true") if is_flag else texts.astype(np.float64)
+
+
+FIGURES = {row["figure"]: _figures(row) for row in rows_of("recipe")}
+"""Figure of table `recipe.csv` -> one number or flag for each of `RECIPES`."""
+
+SCALED_IN_HARDWARE = tuple(np.array(RECIPES)[FIGURES["is_scaled_in_hardware"]].tolist())
+"""Recipes whose scales the tensor cores apply."""
 
 
 def precision_of(recipe: Any) -> Array:

@@ -14,11 +14,7 @@ from estimators.structure import real
 from estimators.training_step.attention import FLASH_BLOCK
 from estimators.training_step.dispatch_rules import DISPATCH_RULES
 from estimators.training_step.modules import MODULE_RULES
-from estimators.training_step.pipeline_rules import (
-    FILLING_RULES,
-    INTERLEAVED_ROUNDS,
-    PIPELINE_RULES,
-)
+from estimators.training_step.pipeline_rules import FILLING_RULES, PIPELINE_RULES
 from estimators.training_step.recipes import SCALED_IN_HARDWARE, WIDTHS, precision_of
 
 
@@ -378,7 +374,6 @@ SPLIT_RULES = (
         varies=("microbatch_size", "global_batch_size", "data_parallel"),
     ),
     *FILLING_RULES,
-    INTERLEAVED_ROUNDS,
 )
 """Rules of how layers and batch are split over stages and replicas."""
 
@@ -392,4 +387,4 @@ SHARDING_NEEDS_REPLICAS = Rule(
 )
 """Only searches apply it, so that they have a layout once; a batch may break it."""
 
-LAYOUT_RULES = (*LAYER_RULES, *SPLIT_RULES[:-1])
+LAYOUT_RULES = (*LAYER_RULES, *SPLIT_RULES)

@@ -6,25 +6,30 @@ one another, and the layer is evaluated once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from estimators.columns import names_in
 from estimators.contract import Values
 from estimators.enumeration import Axis, divisors_of, each_of, exactly
+from estimators.rules import Rule
+from estimators.training_step.pipeline_rules import OPTIONS
 from estimators.training_step.placement import num_stages
 
-DEPENDS_ON = frozenset(
-    {
-        *("num_gpus", "global_batch_size", "num_layers", "num_heads", "num_kv_heads", "seq_len"),
-        *("ffn_hidden_size", "expert_ffn_hidden_size", "num_experts", "attention"),
-        *("num_mtp_layers", *names_in("Schedule of a pipeline")),
-        *("shared_ffn_hidden_size", "balances_stages", "hidden_size", "head_size", "vocab_size"),
-    }
-)
-"""Problem columns and choices that decide which layouts exist. Cells that differ only in other
-columns share a table of layouts. Every column that a rule of layouts reads must be here."""
+OF_AXES = ("num_gpus", "global_batch_size", "num_layers", "num_experts", *OPTIONS)
+"""Problem columns and choices that the values of an axis follow from."""
+
+
+def depends_on(rules: Iterable[Rule]) -> frozenset[str]:
+    """Return the columns that decide which layouts exist: those of the axes and of the rules.
+
+    Cells that differ only in other columns share a table of layouts. A rule that reads no degree
+    admits all layouts of a cell or none.
+    """
+    keys = {axis.name for axis in AXES}
+    read = (rule.needs for rule in rules if not keys.isdisjoint(rule.needs))
+    return frozenset(OF_AXES).union(*read)
 
 
 def _expert_tensors(known: Values) -> Any:

@@ -65,14 +65,11 @@ FULL = 4.0
 
 
 def rows_by(*columns: Array) -> dict[tuple[Scalar, ...], Array]:
-    """Return the rows of each combination of values in columns; a missing number is None."""
-    rows: dict[tuple[Scalar, ...], Array] = {}
-    for row, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        case = tuple(None if value != value else value for value in values)
-        if case not in rows:
-            rows[case] = np.zeros(len(columns[0]), dtype=bool)
-        rows[case][row] = True
-    return rows
+    """Return the rows of each combination of values in columns; none may be NaN."""
+    cases: dict[tuple[Scalar, ...], int] = {}
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    case_of = np.array([cases.setdefault(case, len(cases)) for case in rows])
+    return {case: np.equal(case_of, number) for case, number in cases.items()}
 
 
 def resolve_system(inputs: Inputs, catalog: Catalog) -> None:

@@ -195,6 +195,23 @@ def test_another_estimator_joins_by_its_shape(
     ]
 
 
+def test_a_run_that_breaks_a_rule_of_its_program_is_stored_and_the_rule_is_named(
+    runs: Callable[..., Path], measure: Measure, warehouse: Command
+) -> None:
+    header = "run,model,accelerator,num_gpus,framework,zero_stage,pipeline_parallel"
+    stages = {"a": 3, "b": 1, "c": 2}
+    rows = [f"{run},gpt3_1.3B,H100,8,deepspeed,{stage},2" for run, stage in stages.items()]
+    text = "\n".join(f"{row},64,9" for row in rows)
+    path = runs(f"{header},global_batch_size,step_seconds\n{text}\n")
+    code, _, said = warehouse("measure", path, "--db", measure.database)
+    assert code == 0
+    assert "line 2 and 1 more run: `pipeline_parallel` 2 is not run by deepspeed: The" in said
+    assert stored(measure.database, "select count(*) from measurement") == [(3,)]
+    # an estimate that an earlier version made is made again
+    assert warehouse("rebuild", "--db", measure.database)[0] == 0
+    assert stored(measure.database, "select count(*) from measurement") == [(3,)]
+
+
 def test_the_report_says_how_far_the_estimates_are(ours: tuple[Path, str, str]) -> None:
     _, out, err = ours
     assert "3 runs stored" in err

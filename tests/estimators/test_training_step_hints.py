@@ -171,18 +171,6 @@ def test_the_nearest_are_one_to_either_side() -> None:
             {"global_batch_size": 512, "data_parallel": 48, "microbatch_size": 1},
             "use `global_batch_size` 480 or 528, or `data_parallel` 32 or 64",
         ),
-        # rounds of 4 x 2 x 8 sequences
-        (
-            "interleaving takes microbatches by stages",
-            {
-                "virtual_pipeline": 2,
-                "global_batch_size": 96,
-                "data_parallel": 4,
-                "microbatch_size": 2,
-                "pipeline_parallel": 8,
-            },
-            "use 1, or `global_batch_size` 64 or 128",
-        ),
     ],
 )
 def test_a_hint_has_the_nearest_values_that_keep_the_rule(

@@ -366,12 +366,6 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "none or of 2 or more",
     ),
     (
-        "a pipeline that balances stages has enough microbatches",
-        {"balances_stages": True, "pipeline_parallel": 4, "num_microbatches": 2},
-        "pipeline_parallel",
-        "4 needs at least 3 microbatches in this program, not 2",
-    ),
-    (
         # the output layer has as many products as 98,304 / (4 x 512 + 3 x 2,048) = 12 layers: one
         # stage of four takes all layers and the output layer, one the cast, one the loss
         "the last used stage has the loss",
@@ -401,11 +395,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
 ]
 SEARCHED_ONLY: dict[str, tuple[dict[str, Any], str]] = {
-    # A batch may have what a search leaves out: a schedule that pads, a stage that shards nothing.
-    "interleaving takes microbatches by stages": (
-        {"virtual_pipeline": 2, "pipeline_parallel": 2, "microbatch_size": 2, "data_parallel": 1},
-        "`virtual_pipeline` 2 needs microbatches in multiples of `pipeline_parallel` 2",
-    ),
+    # A batch may have what a search leaves out: a stage that shards nothing.
     "sharding needs replicas": (
         {"zero_stage": 1, "data_parallel": 1, "context_parallel": 1},
         "`zero_stage` 1 has nothing to shard over: there is one replica",

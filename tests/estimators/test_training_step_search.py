@@ -67,10 +67,9 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
                 for b in range(1, batch + 1):
                     if batch % (d * b):
                         continue
-                    m = batch // (d * b)
                     for v in range(1, layers + 1):
                         most = math.ceil(layers / p)
-                        if v > 1 and (p == 1 or most % v or m % p):
+                        if v > 1 and (p == 1 or most % v):
                             continue
                         # the last chunk may have none, the first a layer less
                         if v > 1 and most * p - layers > most // v + 1:
@@ -282,7 +281,8 @@ def test_a_batch_has_no_schedule_where_there_is_no_pipeline() -> None:
 
 
 def test_programs_that_balance_stages_and_others_have_their_own_layouts() -> None:
-    space = {**EIGHT_GPUS, "num_layers": 6, "global_batch_size": 4}
+    # the output layer has as many products as all layers: stages behind it are empty
+    space = {**EIGHT_GPUS, "vocab_size": 98_304, "num_gpus": 16}
     alone = {
         balances: sum(len(layouts_of(c)["zero_stage"]) for c in cells_of({**space, **of}))
         for balances, of in ((each, {"balances_stages": each}) for each in (True, False))

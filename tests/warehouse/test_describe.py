@@ -25,6 +25,7 @@ from warehouse.database.meanings import (
 from warehouse.database.new_file import in_memory
 from warehouse.database.reference import (
     DICTIONARY,
+    estimators_files,
     measured_files,
     reference_files,
 )
@@ -119,7 +120,7 @@ def test_the_dictionary_is_a_table(connection: duckdb.DuckDBPyConnection) -> Non
 
 
 def test_every_reference_table_says_what_it_holds_and_its_grain() -> None:
-    files = (*reference_files(), *measured_files())
+    files = (*reference_files(), *estimators_files(), *measured_files())
     assert {DICTIONARY, *(path.stem for path in files)} == set(REFERENCE_TABLES)
     for name, comment in REFERENCE_TABLES.items():
         assert all(split_comment(comment)[1:3]), name

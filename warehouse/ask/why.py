@@ -435,7 +435,7 @@ def broken_rules(
         missing = (need for need in rule.needs if values.get(need) is None)
         if not optional.issuperset(missing) or rule.is_kept(values):
             continue
-        read = {need: values[need] for need in rule.needs}
+        read = {need: values[need] for need in rule.needs if values[need] is not None}
         reason, hint = rule.reason(values), rule.hint(values)
         value = values.get(rule.column)
         broken.append(BrokenRule(rule.name, rule.column, value, reason, hint, read))

@@ -114,7 +114,8 @@ def run_calibration(
     if not is_taken.any():
         raise InputError(f"{name}: no row meets {' and '.join(conditions)}", "use other --rows")
     frame = rows.filter(is_taken)
-    resolved = resolve_rows(estimator, estimator.relations[0], frame, catalog, PUBLISHED)
+    relation = estimator.relations[0]
+    resolved = resolve_rows(estimator, relation, frame, catalog, PUBLISHED, are_runs=True)
     if resolved.refusals:
         raise InputError.from_refusals(resolved.refusals, name, names_of_rows(frame))
     steps = _steps_of(resolved, frame, resolved.is_good)

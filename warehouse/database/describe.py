@@ -268,6 +268,9 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, tuple[str, str, str]]:
     for name in reference_names(connection):
         suffix = "parquet" if name in measured else "csv"
         origins[name] = ("reference", f"db/reference/{name}.{suffix}", "")
+    for estimator in estimators:
+        for file in estimator.reference_files:
+            origins[file.stem] = ("reference", f"estimators/{estimator.name}/{file.name}", "")
     for view in views.packaged():
         path = view.path
         source = f"sql/{view.layer}/{path.name}" if path else "warehouse/database/views.py"

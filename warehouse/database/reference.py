@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.columns import COLUMNS, GROUPS, Column
 from estimators.contract import Refusal, RefusedError
 from estimators.names import did_you_mean
+from estimators.registry import all_estimators
 from warehouse.database import resources
 from warehouse.database.meanings import OTHER_COLUMNS
 from warehouse.database.sql_text import is_name, quoted, registered
@@ -49,6 +50,11 @@ class ReferenceTable:
 def reference_files(directory: Path | None = None) -> list[Path]:
     """Return the CSV files of `directory` (by default the packaged one), by name."""
     return sorted((directory or resources.reference_directory()).glob("*.csv"))
+
+
+def estimators_files() -> list[Path]:
+    """Return the CSV files of reference tables that lie in the packages of estimators."""
+    return [path for estimator in all_estimators() for path in estimator.reference_files]
 
 
 def measured_files(directory: Path | None = None) -> list[Path]:

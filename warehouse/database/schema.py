@@ -12,6 +12,7 @@ from warehouse.database.meanings import comment_of, meaning_of, reference_commen
 from warehouse.database.reference import (
     DICTIONARY,
     dictionary_table,
+    estimators_files,
     measured_files,
     read_measured,
     read_table,
@@ -64,7 +65,8 @@ def prepare(connection: DuckDBPyConnection, *, keeps_rows: bool = False) -> None
     rows: this version of the package has made them. After an error the database is as it was.
     """
     stored = read_meta(connection)
-    files = {_key_of(path): path for path in (*reference_files(), *measured_files())}
+    paths = (*reference_files(), *estimators_files(), *measured_files())
+    files = {_key_of(path): path for path in paths}
     tables = [table.name for table in all_tables(all_estimators())]
     tables += [DICTIONARY, *reference_tables(files).values()]
     refuse_shared_names([META, *tables])

@@ -116,12 +116,14 @@ def evaluate_frame(
     keep_valid: bool = False,
     with_cells: bool = False,
     with_interval: bool = True,
+    are_runs: bool = False,
     warn: Callable[[str], None] = lambda _: None,
     called: str = "frame",
 ) -> tuple[pl.DataFrame, BatchReport]:
     """Return every row of `frame` with its results, and the report.
 
-    Errors call the frame `called`. See `evaluate_file` for the other parameters.
+    Errors call the frame `called`. `are_runs` is that of `resolve_rows`. See `evaluate_file` for
+    the other parameters.
     """
     started = time.perf_counter()
     relation = relation or estimator.relations[0]
@@ -132,6 +134,7 @@ def evaluate_frame(
         stop=not keep_valid,
         collect=with_cells,
         with_interval=with_interval,
+        are_runs=are_runs,
     )
     refusals.sort(key=lambda refusal: -1 if refusal.row is None else refusal.row)
     if refusals and not keep_valid:
@@ -190,6 +193,7 @@ def _evaluate(
     stop: bool,
     collect: bool,
     with_interval: bool,
+    are_runs: bool,
 ) -> tuple[dict[str, Array], Array, list[Refusal], list[Columns]]:
     """Return results, which rows are good, all refusals, and the good rows if they are collected.
 
@@ -207,7 +211,7 @@ def _evaluate(
     blocks: list[Columns] = []
     for start in range(0, frame.height, BLOCK_ROWS):
         block = frame.slice(start, BLOCK_ROWS)
-        resolved = resolve_rows(estimator, relation, block, catalog, mends)
+        resolved = resolve_rows(estimator, relation, block, catalog, mends, are_runs=are_runs)
         is_good[start : start + BLOCK_ROWS] = resolved.is_good
         for refusal in resolved.refusals:
             if refusal.row is not None:

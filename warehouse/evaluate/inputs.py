@@ -36,7 +36,8 @@ class Resolved:
 
     `columns` are problem, choice and key columns of the records that could be read, refused ones
     included, and `rows` their numbers among all records. `is_good` says of every record whether
-    nothing in it is refused. Refusals of all records come first; their `row` is None.
+    nothing in it is refused. Refusals of all records come first; their `row` is None. `excused` are
+    what a rule of a program has against runs that happened.
     """
 
     estimator: Estimator
@@ -47,6 +48,7 @@ class Resolved:
     rows: Array
     is_good: Array
     refusals: tuple[Refusal, ...]
+    excused: tuple[Refusal, ...] = ()
 
     @property
     def good(self) -> Columns:
@@ -60,6 +62,8 @@ def resolve_rows(
     records: pl.DataFrame | Mapping[str, str] | Sequence[Mapping[str, str]],
     catalog: Catalog,
     mends: Mends,
+    *,
+    are_runs: bool = False,
 ) -> Resolved:
     """Read records, fill in defaults and check every rule. Refusals are returned, not raised.
 
@@ -67,6 +71,11 @@ def resolve_rows(
     with an unreadable value is refused only for that value: nothing that depends on it is checked.
     Columns that the estimator does not read are ignored; numbers in texts may be grouped, as
     1_000_000.
+
+    Parameters
+    ----------
+    are_runs
+        Whether the records are runs that happened: no rule of a program refuses them.
     """
     if isinstance(records, Mapping):
         records = [records]
@@ -74,6 +83,7 @@ def resolve_rows(
     is_good = _marked(np.ones(len(records), dtype=bool), refusals)
     rows = np.flatnonzero(is_good)
     resolved: Columns = {}
+    excused: list[Refusal] = []
     if len(rows):
         try:
             read = taken(columns, is_good)
@@ -81,11 +91,15 @@ def resolve_rows(
         except RefusedError as error:
             faults = list(error.refusals)
         faults = [r if r.row is None else replace(r, row=int(rows[r.row])) for r in faults]
+        if are_runs:
+            excused = [refusal for refusal in faults if refusal.is_of_program]
+            faults = [refusal for refusal in faults if not refusal.is_of_program]
         refusals = sorted([*refusals, *faults], key=lambda r: -1 if r.row is None else r.row)
         _marked(is_good, faults)
     if not resolved:
         rows = rows[:0]
-    return Resolved(estimator, relation, mends, catalog, resolved, rows, is_good, tuple(refusals))
+    known = (estimator, relation, mends, catalog, resolved, rows, is_good)
+    return Resolved(*known, tuple(refusals), tuple(excused))
 
 
 def _read(

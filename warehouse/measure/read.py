@@ -32,6 +32,7 @@ from warehouse.evaluate.inputs import (
 )
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.texts import control_characters
+from warehouse.show.formats import count
 from warehouse.show.units import column_headed
 
 if TYPE_CHECKING:
@@ -119,12 +120,12 @@ def read_measurements(
         measured[name], faults = _read_measured(frame, name)
         refusals += faults
     refusals += _missing_cells(frame)
-    resolved = resolve_rows(estimator, relation, frame, catalog, mends)
+    resolved = resolve_rows(estimator, relation, frame, catalog, mends, are_runs=True)
     estimates = [resolved]
     further = [list(resolved.refusals), _impossible(resolved, measured)]
     plain = _without_profile(frame)
     if profiled is not None and plain:
-        again = resolve_rows(estimator, relation, frame[plain], profiled, mends)
+        again = resolve_rows(*(estimator, relation, frame[plain], profiled, mends), are_runs=True)
         estimates.append(again)
         further.append(
             [
@@ -136,9 +137,11 @@ def read_measurements(
     for faults in further:
         refused = {refusal.row for refusal in refusals} - {None}
         refusals += [r for r in faults if r.row not in refused and r not in refusals]
+    places = _places(source, frame.height)
     if refusals:
         refusals.sort(key=lambda refusal: -1 if refusal.row is None else refusal.row)
-        raise InputError.from_refusals(refusals, called, _places(source, frame.height))
+        raise InputError.from_refusals(refusals, called, places)
+    _warn_of_programs(resolved.excused, called, places, warn)
     cells = {
         cell.id: (cell, columns)
         for rows in estimates
@@ -149,6 +152,19 @@ def read_measurements(
         for row, problem in zip(plain, _problem_ids(rows), strict=True):
             runs[row]["profiled_problem_id"] = problem
     return Measured(estimator, called, runs, list(cells.values()))
+
+
+def _warn_of_programs(
+    excused: Sequence[Refusal], called: str, places: Sequence[str], warn: Callable[[str], None]
+) -> None:
+    """Say which rules of a program the runs break: it may be another release, or was changed."""
+    rows: dict[str, list[str]] = {}
+    for refusal in excused:
+        text = f"`{refusal.column}` {refusal.value} {refusal.reason}"
+        rows.setdefault(text, []).append("" if refusal.row is None else places[refusal.row])
+    for text, (first, *others) in rows.items():
+        place = f"{first} and {count(len(others), 'more run')}" if others else first
+        warn(f"{called}: {place}: {text}; the run is stored")
 
 
 def _without_profile(frame: pl.DataFrame) -> list[int]:

@@ -169,13 +169,14 @@ def _evaluate(
         relation=relation,
         with_cells=True,
         with_interval=False,
+        are_runs=True,  # an earlier version evaluated them: its programs may have had fewer rules
         called=study.name,
     )
     store_evaluated(connection, relation, report.cells, study)
     if not study.name.startswith(MEASURE):
         return {}
     first = frame.unique("problem_id", keep="first", maintain_order=True)
-    resolved = resolve_rows(estimator, relation, first, catalog, mends).good
+    resolved = resolve_rows(estimator, relation, first, catalog, mends, are_runs=True).good
     problems = records({name: resolved[name] for name in estimator.problem_columns})
     return {
         former: Problem(values).id
