@@ -199,9 +199,7 @@ def _again(problem: Problem, forward: Parts, operations: Real) -> Parts:
     is_full, is_selective = equals(choice, "full"), equals(choice, "selective")
     again: Parts = {name: np.where(is_full, part, 0.0) for name, part in forward.items()}
     repeats = is_selective & problem.program.recomputes_operations
-    again["attention"] = np.where(
-        is_selective & ~repeats, forward["attention"], again["attention"]
-    )
+    again["attention"] = np.where(is_selective & ~repeats, forward["attention"], again["attention"])
     again["gemm"] = np.where(repeats, operations, again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again

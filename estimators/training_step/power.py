@@ -2,13 +2,13 @@
 
 Products of random numbers draw more than the power limit at full clock. Firmware then lowers the
 clock until the mean power of the board is the limit. The time over which it takes the mean is
-longer than a layer and shorter than the bubble of a pipeline (assumed). So the balance is that of
-one layer and microbatch, forward, backward and recomputed, with the transfers that it waits for:
+shorter than the bubble of a pipeline (assumed). So the balance is that of one layer and microbatch,
+forward, backward and recomputed, or that of the output layer, with the transfers that it waits for:
 
 ``limit x seconds(x) = idle x seconds(x) + joules(x)``, with the clock x relative to the full one,
-``seconds(x) = arithmetic / x + others``,
+``seconds(x) = arithmetic / x + others(x)``,
 ``joules(x) = (x / clock_at_limit) ^ (power_exponent - 1) x sum over FLOPs of joules_per_flop +
-memory watts x seconds of streaming + transfer_watts x seconds of exposed transfers``.
+memory_joules_per_byte x bytes + transfer_watts x seconds of exposed transfers(x)``.
 
 Power grows as the frequency times the square of the voltage, and voltage about as frequency: with
 the third power of the clock, so that energy per FLOP grows with the second. `joules_per_flop`

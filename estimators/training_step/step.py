@@ -284,7 +284,7 @@ def transfers(layer: Spent, microbatches: Real, problem: Problem, layout: Layout
     and waits of its host, take `pipeline_hop_seconds`.
 
     With m microbatches, v chunks, p stages and the hidden share o (0 for one chunk) a step has
-    ``v m (1 - o) + p - 1 + o p (v - 1)`` transfers each way.
+    ``v m (1 - o) + p - 1 + o min(p, m) (v - 1)`` transfers each way.
     """
     group = network.pipeline_of(problem.network, layout)
     once = network.neighbour_seconds(group, layer.sent_bytes, problem.network) + layer.gathering
@@ -293,7 +293,7 @@ def transfers(layer: Spent, microbatches: Real, problem: Problem, layout: Layout
     # a stage with several chunks waits only while the pipeline fills and drains
     overlap = np.where(chunks > 1, problem.overlap.pipeline_overlap_fraction, 0.0)
     steady = chunks * microbatches * (1 - overlap)
-    ends = stages - 1 + overlap * stages * (chunks - 1)
+    ends = stages - 1 + overlap * np.minimum(stages, microbatches) * (chunks - 1)
     return np.where(stages > 1, 2 * once * (steady + ends), 0.0)
 
 
