@@ -168,5 +168,6 @@ def _unfused(size: Size, problem: Problem, layout: Layout) -> Core:
     # heads are moved to the front and back again
     copies = 4.0 * size.tokens * (size.query + size.key + size.value + size.result)
     moved = forward_bytes * entries + copies, backward_bytes * entries + copies
-    seconds = [stream_seconds(volume, problem.system, kernels) for volume in moved]
-    return Core(scores + values, 2 * (scores + values), Streams(*seconds, *moved))
+    forward, backward = (stream_seconds(volume, problem.system, kernels) for volume in moved)
+    streams = Streams(forward, backward, *moved)
+    return Core(scores + values, 2 * (scores + values), streams)

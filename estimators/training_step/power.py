@@ -144,8 +144,9 @@ def balance_of(
         Makes the work, and its load, at a clock.
     """
     pace = np.maximum(1.0 - power.clock_spread * extreme_of(num_gpus), _LEAST_PACE)
-    clock, found = np.float64(1.0), _clock(load, pace, power)
+    clock: Real = 1.0
     slope: Real = 0.0
+    found = _clock(load, pace, power)
     for _ in range(_MOST_SECANTS):
         gap = clock - found
         if not np.any(np.abs(gap) > _CLOSE):
