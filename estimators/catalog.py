@@ -179,3 +179,17 @@ def _published(catalog: Catalog, accelerator: Scalar) -> str:
     """Return the product of a system that a publication describes (table ``priced_as``)."""
     row = catalog.tables.get("priced_as", {}).get(str(accelerator), {})
     return str(row.get("priced_as", accelerator))
+
+
+def until(table: Mapping[str, Record], key: str, release: float) -> list[Record]:
+    """Return the rows of a key that hold for a release of a program, the earliest first.
+
+    A row whose key ends in `until` and a release holds before this release.
+    """
+    ends = {
+        float(str(row["before_release"])): row
+        for name, row in table.items()
+        if name.startswith(f"{key} until ")
+    }
+    rows = [ends[end] for end in sorted(ends) if release < end]
+    return [*rows, table[key]] if key in table else rows

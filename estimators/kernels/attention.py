@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from estimators.catalog import until
 from estimators.contract import Catalog, Record
 from estimators.kernels.gemms import FORMULA, kernels_of
 from estimators.values import Real, Text
@@ -49,12 +50,14 @@ def chip_of(catalog: Catalog, kernels: object, accelerator: object) -> str:
     return kernels_of(catalog, accelerator) if kernels == FORMULA else str(kernels)
 
 
-def default_program(catalog: Catalog, framework: object, kernels: str) -> str:
+def default_program(
+    catalog: Catalog, framework: object, kernels: str, release: float = np.inf
+) -> str:
     """Return the program of fused attention that a framework calls on an accelerator."""
     table = catalog.tables.get(DEFAULTS, {})
     for key in (f"{framework}@{kernels}", str(framework)):
-        if key in table:
-            return str(table[key]["attention_program"])
+        for row in until(table, key, release):
+            return str(row["attention_program"])
     return FORMULA
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from estimators.catalog import NARROW_RATES, product_of
+from estimators.catalog import NARROW_RATES, product_of, until
 from estimators.columns import names_in
 from estimators.contract import Array, Catalog, Record, Scalar
 from estimators.estimator import IdleChoices
 from estimators.inputs import Inputs
 from estimators.kernels.attention import IN_8_BITS
 from estimators.kernels.gemms import FORMULA
+from estimators.training_step.chips import OF_CHIPS, resolve_chips
 from estimators.training_step.dispatch_rules import OVERLAPS_WITH, can_overlap
 from estimators.training_step.modules import NONE, can_recompute
 from estimators.training_step.placement import IN_A_V, num_stages
@@ -24,9 +25,11 @@ from estimators.training_step.system_inputs import (
     LIMIT,
     OF_OPTIMIZER,
     given_constants,
+    releases_of,
     resolve_constants,
     resolve_formats,
     resolve_kernels,
+    resolve_precision,
     resolve_system,
     rows_by,
 )
@@ -126,7 +129,7 @@ OF_RECIPES = (
 """Inputs with a default elsewhere, which a row of table `expert_default` may replace."""
 
 ONES = (
-    *("tensor_parallel", "context_parallel", "expert_tensor_parallel", "expert_parallel"),
+    *("tensor_parallel", "context_parallel", "expert_parallel"),
     *("pipeline_parallel", "virtual_pipeline", "microbatch_size"),
 )
 
@@ -144,8 +147,8 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     models = _resolve_shape(inputs, catalog)
     inputs.default("framework", DEFAULTS["framework"])
     inputs.default("profile", DEFAULTS["profile"])
+    asked = {name: ~inputs.missing(name) for name in (*OF_RECIPES, *OF_CHIPS)}
     inputs.look_up(catalog, "framework", "framework", ("attention",))
-    asked = {name: ~inputs.missing(name) for name in OF_RECIPES}
     resolve_system(inputs, catalog)
     resolve_kernels(inputs, catalog)
     given = given_constants(inputs, catalog)
@@ -157,6 +160,8 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     # recipes of dense models capture no graphs, but for those that the table names
     dense = np.less_equal(inputs["num_experts"], 1).astype(bool)
     inputs["uses_cuda_graphs"][dense & ~asked["uses_cuda_graphs"]] = False
+    resolve_precision(inputs, catalog)
+    resolve_chips(inputs, catalog, asked)
     resolve_formats(inputs, catalog, given)
     _resolve_experts(inputs, catalog, models, asked)
     is_cast = np.equal(inputs["attention_program"], IN_8_BITS)
@@ -194,42 +199,63 @@ def _resolve_shape(inputs: Inputs, catalog: Catalog) -> Array:
         inputs.default("head_size", np.maximum(inputs["hidden_size"] // inputs["num_heads"], 1))
     inputs.default("expert_ffn_hidden_size", inputs["ffn_hidden_size"])
     inputs.default("ties_embedding", np.where(gated, False, True).astype(object))
-    models = _look_up_shape(inputs, catalog, ~is_known)
+    models = _look_up_shape(inputs, catalog, is_known)
     _resolve_details(inputs, gated)
     return models
 
 
-def _look_up_shape(inputs: Inputs, catalog: Catalog, rows: Array) -> Array:
+def _look_up_shape(inputs: Inputs, catalog: Catalog, is_known: Array) -> Array:
     """Fill latents, windows and biases of unnamed shapes that equal the shape of a known model.
 
     No two known models have the same widths, depth, heads, experts and vocabulary.
 
+    Parameters
+    ----------
+    is_known
+        Rows that name a known model: a missing detail is no detail of theirs.
+
     Returns
     -------
-    The names of the models.
+    For each row the model that has its shape, whatever name the row gives.
     """
-    models = inputs["model"].copy()
-    if not rows.any():
-        return models
+    models: Array = np.full(inputs.num_rows, None, dtype=object)
     for label, record in catalog.tables.get("model", {}).items():
-        details = [name for name in DETAILS if record.get(name) is not None]
-        if not details:
-            continue
-        same = rows.copy()
-        for name in COARSE:
-            usual = OF_DENSE.get(name)
-            value: Any = record.get(name)
-            given: Any = inputs[name]
-            if usual is not None:
-                value = usual if value is None else value
-                given = np.where(inputs.missing(name), usual, given)
-            same &= np.equal(given, value).astype(bool)
-        if not same.any():
-            continue
-        models[same] = label
-        for name in details:
-            inputs[name][same & inputs.missing(name)] = record[name]
+        rows = np.flatnonzero(inputs["hidden_size"] == record["hidden_size"])
+        for name, value in _coarse_shape(record).items():
+            rows = rows[_is_value(inputs[name][rows], OF_DENSE.get(name), value)]
+        models[rows] = label
+        rows = rows[~is_known[rows]]
+        for name in DETAILS:
+            if record.get(name) is not None:
+                inputs[name][rows[inputs.missing(name)[rows]]] = record[name]
     return models
+
+
+def _coarse_shape(record: Record) -> dict[str, Scalar]:
+    """Return the columns of `COARSE` of a known model, with the defaults of a shape."""
+    gated, hidden, heads = (record[name] for name in ("uses_glu", "hidden_size", "num_heads"))
+    width = record["ffn_hidden_size"] or 4 * float(hidden or 0)
+    defaults = OF_DENSE | {
+        "uses_glu": False,
+        "num_kv_heads": heads,
+        "ffn_hidden_size": width,
+        "expert_ffn_hidden_size": width,
+        "head_size": float(hidden or 0) // float(heads or 1),
+        "ties_embedding": not gated,
+    }
+    return {
+        name: defaults.get(name) if record.get(name) is None else record[name] for name in COARSE
+    }
+
+
+def _is_value(given: Array, usual: Scalar, value: Scalar) -> Array:
+    """Return where a column has a value; `usual` stands for missing ones."""
+    is_number = given.dtype == np.float64
+    missing = np.isnan(given) if is_number else np.equal(given, np.array(None))
+    if value is None:
+        return np.asarray(missing)
+    same = np.equal(given, value).astype(bool)
+    return np.asarray(same | missing) if usual == value else np.asarray(same)
 
 
 def _resolve_details(inputs: Inputs, gated: Array) -> None:
@@ -298,22 +324,23 @@ def _resolve_experts(
         For each of `OF_RECIPES` the rows in which it is given.
     """
     table = catalog.tables.get("expert_default", {})
-    # without a release: the newest
-    releases = np.nan_to_num(inputs["framework_release"], nan=np.inf)
     names = ("framework", "accelerator", "number_recipe")
-    cases = rows_by(models, *(inputs[name] for name in names), releases)
+    cases = rows_by(models, *(inputs[name] for name in names), releases_of(inputs))
     for (named, framework, accelerator, recipe, release), rows in cases.items():
         product = product_of(catalog, accelerator)
         model = (catalog.known("model", str(named)) or {"model": named})["model"]
         place = f"{framework}@{product}"
         keys = (f"{place}@{model}@{recipe}", f"{place}@{model}", place, str(framework))
-        found = next((row for key in keys for row in _until(table, key, float(release or 0))), {})
+        found = next((row for key in keys for row in until(table, key, float(str(release)))), {})
         for name in OF_EXPERTS:
             if name in found:
                 free = rows & inputs.missing(name)
                 if name == "overlaps_expert_comm":
                     free &= can_overlap({each: inputs[each] for each in OVERLAPS_WITH})
                 inputs[name][free] = found[name]
+        if found.get("expert_tensor_parallel") is not None:
+            free = rows & inputs.missing("expert_tensor_parallel")
+            inputs["expert_tensor_parallel"][free] = found["expert_tensor_parallel"]
         for name in OF_RECIPES:
             if found.get(name) is not None:
                 free = rows & ~asked[name]
@@ -324,17 +351,6 @@ def _resolve_experts(
                 inputs[name][free] = found[name]
     for name in OF_EXPERTS:
         inputs.default(name, DEFAULTS[name])
-
-
-def _until(table: Mapping[str, Record], key: str, release: float) -> list[Record]:
-    """Return the rows of a key that hold for a release, the earliest first."""
-    ends = {
-        float(str(row["before_release"])): row
-        for name, row in table.items()
-        if name.startswith(f"{key} ")
-    }
-    rows = [ends[end] for end in sorted(ends) if release < end]
-    return [*rows, table[key]] if key in table else rows
 
 
 def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
@@ -349,6 +365,7 @@ def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
         inputs.default("data_parallel", np.maximum(inputs["num_gpus"] // others, 1))
     inputs.default("data_parallel", 1)
     inputs.default("num_gpus", others * inputs["data_parallel"])
+    _default_expert_tensors(inputs, catalog)
     asked = ~inputs.missing("num_microbatches")
     inputs.default("num_microbatches", 1)
     sequences = inputs["data_parallel"] * inputs["microbatch_size"] * inputs["num_microbatches"]
@@ -374,6 +391,25 @@ def _default_chunks(inputs: Inputs) -> None:
         with np.errstate(all="ignore"):
             chunks = np.maximum(stages // (inputs["pipeline_parallel"] * of_rank), 1)
         inputs.default("virtual_pipeline", np.where(asked, chunks, np.nan))
+
+
+def _default_expert_tensors(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the GPUs that share an expert: a program's default is 1, or those of other tensors.
+
+    Where ranks of experts of that size would not fill a stage, it is 1: no such run exists.
+    """
+    frameworks = catalog.tables.get("framework", {})
+    splits: Array = np.zeros(inputs.num_rows, dtype=bool)
+    for (name,), rows in rows_by(inputs["framework"]).items():
+        record = frameworks.get(str(name), {})
+        since = float(record.get("whole_experts_from_release") or np.inf)
+        is_whole = (inputs["framework_release"] >= since) & (inputs["expert_parallel"] > 1)
+        splits |= rows & bool(record.get("splits_experts")) & ~is_whole
+    tensor, experts = inputs["tensor_parallel"], inputs["expert_parallel"]
+    with np.errstate(all="ignore"):
+        in_stage = inputs["num_gpus"] // inputs["pipeline_parallel"]
+        splits &= (inputs["num_experts"] > 1) & (np.remainder(in_stage, tensor * experts) == 0)
+    inputs.default("expert_tensor_parallel", np.where(splits, tensor, 1))
 
 
 def _default_choices(inputs: Inputs, catalog: Catalog) -> None:

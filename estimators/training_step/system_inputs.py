@@ -72,6 +72,11 @@ def rows_by(*columns: Array) -> dict[tuple[Scalar, ...], Array]:
     return {case: np.equal(case_of, number) for case, number in cases.items()}
 
 
+def releases_of(inputs: Inputs) -> Array:
+    """Return the release of each row's program; infinite is the newest, which a row leaves out."""
+    return np.nan_to_num(inputs["framework_release"], nan=np.inf)
+
+
 def resolve_system(inputs: Inputs, catalog: Catalog) -> None:
     """Fill the system from a product of table `accelerator`, or from table `system`."""
     for name, column in HARDWARE.items():
@@ -175,10 +180,11 @@ def _resolve_attention(inputs: Inputs, catalog: Catalog, asks: Array) -> None:
     asks = asks | ~inputs.missing("flash_forward_efficiency")
     asks |= ~inputs.missing("flash_backward_efficiency")
     default: Array = np.full(inputs.num_rows, FORMULA, dtype=object)
-    cases = rows_by(inputs["framework"], inputs["kernels"], inputs["accelerator"])
-    for (framework, kernels, accelerator), rows in cases.items():
+    names = ("framework", "kernels", "accelerator")
+    cases = rows_by(*(inputs[name] for name in names), releases_of(inputs))
+    for (framework, kernels, accelerator, release), rows in cases.items():
         chip = chip_of(catalog, kernels, accelerator)
-        program = default_program(catalog, framework, chip)
+        program = default_program(catalog, framework, chip, float(str(release)))
         if record_of(catalog, chip, program, BLOCK) is not None:
             default[rows & ~asks] = program
     inputs.default("attention_program", default)
@@ -236,15 +242,26 @@ def given_constants(inputs: Inputs, catalog: Catalog) -> dict[str, Array]:
     return {name: ~inputs.missing(name) for name in names}
 
 
+def resolve_precision(inputs: Inputs, catalog: Catalog) -> None:
+    """Fill the precision: that of the recipe, or the one in 16 bits that the program takes."""
+    frameworks = catalog.tables.get("framework", {})
+    precision = recipes.precision_of(inputs["number_recipe"])
+    in_16_bits = inputs.missing("number_recipe") | np.equal(inputs["number_recipe"], "none")
+    for (name,), rows in rows_by(inputs["framework"]).items():
+        usual = frameworks.get(str(name), {}).get("precision")
+        if usual is not None:
+            precision[rows & in_16_bits] = usual
+    inputs.default("precision", precision)
+
+
 def resolve_formats(inputs: Inputs, catalog: Catalog, given: Mapping[str, Array]) -> None:
-    """Fill precision and recipe, and what follows from them.
+    """Fill the recipe, and what follows from it and the precision.
 
     Parameters
     ----------
     given
         Result of `given_constants` before constants were filled.
     """
-    inputs.default("precision", recipes.precision_of(inputs["number_recipe"]))
     recipe = recipes.recipe_of(inputs["precision"], inputs["transposes_operands"])
     inputs.default("number_recipe", recipe)
     _resolve_weights(inputs, catalog)

@@ -121,9 +121,10 @@ def test_every_accelerator_with_kernels_knows_every_program_that_runs_there() ->
         is_hopper = name.startswith(("H100", "H200"))
         for program in PROGRAMS:
             found = record_of(known, name, program, 128) is not None
-            # FlashAttention-3 has kernels of Hopper alone, attention in MXFP8 of Blackwell; version
-            # 9.22 of cuDNN is published for two
-            runs = {"flash_3": is_hopper, "cudnn_mxfp8": "B" in name.split()[0]}
+            # FlashAttention has no kernels of Blackwell, FlashAttention-3 those of Hopper alone,
+            # attention in MXFP8 those of Blackwell; version 9.22 of cuDNN is published for two
+            is_blackwell = "B" in name.split()[0]
+            runs = {"flash_1": not is_blackwell, "flash_3": is_hopper, "cudnn_mxfp8": is_blackwell}
             runs["cudnn_9_22"] = name.startswith("GB")
             assert found == runs.get(program, True), (name, program)
 

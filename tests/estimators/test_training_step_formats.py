@@ -130,8 +130,9 @@ def test_blocks_of_128_values_have_kernels_of_their_own_on_hopper_alone() -> Non
 def test_memory_is_what_the_driver_shows() -> None:
     assert resolved(accelerator="H100")[0]["hbm_bytes"][0] == 81_559 * 2**20
     assert resolved(accelerator="GB300")[0]["hbm_bytes"][0] == 284_208 * 2**20
-    # no driver was read of a V100: as it is sold
-    assert resolved(accelerator="V100")[0]["hbm_bytes"][0] == 32e9
+    assert resolved(accelerator="V100")[0]["hbm_bytes"][0] == 32_510 * 2**20
+    assert resolved(accelerator="H100 PCIe 80GB")[0]["hbm_bytes"][0] == 81_559 * 2**20
+    assert resolved(accelerator="MI300X")[0]["hbm_bytes"][0] == 206_141_652_992
     assert resolved(accelerator="H100", hbm_bytes=80e9)[0]["hbm_bytes"][0] == 80e9
 
 
