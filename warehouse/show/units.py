@@ -135,7 +135,7 @@ def _word(layout: Mapping[str, Any], name: str) -> str | None:
 
 
 def plain_value(value: Any) -> str:
-    """Return a value of a layout in text: a whole number without a point, "" where it is missing."""
+    """Return a value of a layout in text: a whole number without a point; "" if it is missing."""
     if value is None or value != value:  # NaN
         return ""
     is_whole = isinstance(value, float) and value.is_integer()
