@@ -162,13 +162,20 @@ class MemoryWork(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """Seconds of the forward and of the backward pass.
+    """Seconds of memory-bound work in the forward and in the backward pass.
 
-    `experts` is the part of `forward` that puts tokens in order and works between routed experts.
+    Attributes
+    ----------
+    forward_bytes, backward_bytes
+        Bytes that the passes read and write.
+    experts
+        The part of `forward` that puts tokens in order and works between routed experts.
     """
 
     forward: Real
     backward: Real
+    forward_bytes: Real
+    backward_bytes: Real
     experts: Real = 0.0
 
 
@@ -186,6 +193,8 @@ def layer_seconds(size: Size, problem: Problem, layout: Layout) -> Streams:
     return Streams(
         forward.seconds(problem.system, of_layer + of_casts.forward),
         backward.seconds(problem.system, 1.5 * of_layer + of_casts.backward),
+        forward.moved,
+        backward.moved,
         experts,
     )
 
