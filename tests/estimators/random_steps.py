@@ -43,7 +43,8 @@ def resolved(columns: Mapping[str, Array]) -> tuple[Columns, Array]:
     """Return the completed columns of rows, and which rows no rule refuses."""
     complete, refusals = TRAINING_STEP.resolve(RELATION, columns, CATALOG, PUBLISHED)
     is_good = np.ones(len(next(iter(columns.values()))), dtype=bool)
-    is_good[[refusal.row for refusal in refusals]] = False
+    for refusal in refusals:
+        is_good[slice(None) if refusal.row is None else refusal.row] = False
     return dict(complete), is_good
 
 
@@ -52,7 +53,7 @@ def results(columns: Mapping[str, Array]) -> Columns:
     complete, is_good = resolved(columns)
     good = kept(complete, is_good)
     size = np.count_nonzero(is_good)
-    out = {name: np.empty(size, dtype=COLUMNS[name].dtype) for name in RESULTS}
+    out: Columns = {name: np.empty(size, dtype=COLUMNS[name].dtype) for name in RESULTS}
     if size:
         TRAINING_STEP.estimate(RELATION, good, good, PUBLISHED, out, CATALOG)
     found = {}

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.contract import PUBLISHED, Cell, EmptySpaceError
+from estimators.contract import PUBLISHED, Cell, EmptySpaceError, Scalar
 from estimators.inputs import records
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
 from estimators.training_step.own_tables import rows_of
 from tests.estimators.random_steps import CATALOG
-from tests.estimators.training_step_cases import Found
 
 FRAMEWORKS = sorted(CATALOG.tables["framework"])
 MODELS = ["gpt3_1.3B", "llama3_8B", "llama3_405B", "mixtral_8x7B", "deepseek_v3", "gpt_oss_120B"]
@@ -44,7 +43,7 @@ def read(rule: str) -> CodeType:
 
 def layouts_of(cell: Cell) -> list[dict[str, Any]]:
     """Return at most `MOST` layouts of a cell, evenly from all, with the values of the cell."""
-    chunks: list[Found] = list(TRAINING_STEP.search.layouts(cell, 16_384))
+    chunks = list(TRAINING_STEP.search.layouts(cell, 16_384))
     if not chunks:
         return []
     columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in RELATION.keys}
@@ -69,12 +68,12 @@ def test_every_layout_of_a_search_keeps_the_rules_of_its_program(
     assert rules
     count = 0
     for model, (machine, num_gpus) in runs:
-        asked = {"model": model, "accelerator": machine, "framework": framework}
-        space = {**asked, "num_gpus": num_gpus, "global_batch_size": 3 * num_gpus}
+        space: dict[str, list[Scalar]] = {
+            **{"model": [model], "accelerator": [machine], "framework": [framework]},
+            **{"num_gpus": [num_gpus], "global_batch_size": [3 * num_gpus]},
+        }
         try:
-            cells = list(
-                TRAINING_STEP.search.cells({k: [v] for k, v in space.items()}, CATALOG, PUBLISHED)
-            )
+            cells = list(TRAINING_STEP.search.cells(space, CATALOG, PUBLISHED))
         except EmptySpaceError:
             continue
         for values in itertools.chain.from_iterable(map(layouts_of, cells)):
