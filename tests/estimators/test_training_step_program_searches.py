@@ -69,8 +69,11 @@ def test_every_layout_of_a_search_keeps_the_rules_of_its_program(
     count = 0
     for model, (machine, num_gpus) in runs:
         space: dict[str, list[Scalar]] = {
-            **{"model": [model], "accelerator": [machine], "framework": [framework]},
-            **{"num_gpus": [num_gpus], "global_batch_size": [3 * num_gpus]},
+            "model": [model],
+            "accelerator": [machine],
+            "framework": [framework],
+            "num_gpus": [num_gpus],
+            "global_batch_size": [3 * num_gpus],
         }
         try:
             cells = list(TRAINING_STEP.search.cells(space, CATALOG, PUBLISHED))
