@@ -88,6 +88,8 @@ class Launches(NamedTuple):
         Of both passes, and of the forward pass.
     experts
         Seconds of the forward pass that follow the host's wait for the experts' numbers of tokens.
+    weight_gradients
+        Seconds of the backward pass for the matmuls that make the gradients of weights.
     """
 
     forward: Real
@@ -95,6 +97,7 @@ class Launches(NamedTuple):
     launches: Real
     forward_launches: Real
     experts: Real = 0.0
+    weight_gradients: Real = 0.0
 
     @property
     def seconds(self) -> Real:
@@ -125,7 +128,24 @@ def host_of(size: Size, problem: Problem, layout: Layout) -> Launches:
         forward + backward,
         forward,
         launch * experts,
+        launch * np.minimum(_weight_matmuls(size, problem), backward),
     )
+
+
+def _weight_matmuls(size: Size, problem: Problem) -> Real:
+    """Return the launches of a layer's matmuls that make the gradients of weights.
+
+    Those of experts cost the host less. A graph that holds the layer has none of its own.
+    """
+    shape = problem.shape
+    dense = np.where(_captures_layer(problem.host, shape), 0.0, _matmuls(size, problem))
+    of_experts = EXPERT_LAUNCH * EXPERT_MATMULS[1] / 2 * size.experts
+    return dense + shape.sparse_share * of_experts
+
+
+def _matmuls(size: Size, problem: Problem) -> Real:
+    """Return the matmuls of a layer forward, without those of routed experts."""
+    return 4.0 - 2.0 * problem.shape.sparse_share + np.where(size.key_latent > 0, 3.0, 0.0)
 
 
 def forward_wait(launches: Launches, work: Real, expert_work: Real, problem: Problem) -> Real:
@@ -162,9 +182,8 @@ def _launches(in_pass: int, size: Size, problem: Problem, layout: Layout) -> tup
     dense = (host.forward_launches, host.backward_launches)[in_pass]
     dense = dense + np.where(layout.tensor_parallel > 1, collectives, 0.0)
     dense = dense + np.where(size.key_latent > 0, LATENT_LAUNCHES[in_pass], 0.0)
-    matmuls = 4.0 - 2.0 * sparse + np.where(size.key_latent > 0, 3.0, 0.0)
     is_low = problem.formats.low_format > 0
-    dense = dense + np.where(is_low, CASTS[in_pass] / 4 * matmuls, 0.0)
+    dense = dense + np.where(is_low, CASTS[in_pass] / 4 * _matmuls(size, problem), 0.0)
     rare = launches_of("backward" if in_pass else "forward", size, problem)
     outside, inside = rare
     dense = dense + outside

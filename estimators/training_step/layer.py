@@ -55,8 +55,9 @@ class Layer:
         Clock of the matmuls and of attention, relative to the full one.
     joules
         Energy of one GPU above idle, in joules.
-    weight_gradients
-        Seconds of the matmuls that make the gradients of weights: a part of `backward`.
+    weight_gradients, input_gradients
+        Seconds of the backward pass as two, each on the GPU or on the host, whichever is longer:
+        the matmuls that make the gradients of weights, and all else.
     """
 
     forward: Parts
@@ -66,6 +67,7 @@ class Layer:
     clock: Real = 1.0
     joules: Real = 0.0
     weight_gradients: Real = 0.0
+    input_gradients: Real = 0.0
 
     @property
     def seconds(self) -> Real:
@@ -177,8 +179,15 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
     expert_work = matmuls["experts"] + stream.experts + forward["expert_comm"]
     forward["host"] = forward_wait(launches, sum(forward.values()), expert_work, problem)
     backward["host"] = np.maximum(launches.backward - spent, 0.0)
-    weight_gradients = matmuls["weight_gradient"]
-    return Layer(forward, backward, again, launches, weight_gradients=weight_gradients)
+    weights, of_weights = matmuls["weight_gradient"], launches.weight_gradients
+    return Layer(
+        forward,
+        backward,
+        again,
+        launches,
+        weight_gradients=np.maximum(weights, of_weights),
+        input_gradients=np.maximum(spent - weights, launches.backward - of_weights),
+    )
 
 
 def _again(problem: Problem, forward: Parts, operations: Real) -> Parts:

@@ -18,6 +18,8 @@ weights (W), on p ranks:
   bubble of DualPipe on 2 p ranks, with half of a rank's passes each
   (deepseek-ai/DualPipe @3da1bbe README.md).
 
+Where the host is slower than the GPU, B and W are each as long as the host takes to launch them.
+
 A rank with m microbatches has m gradients of weights: no more of them fill the gaps of a zero
 bubble.
 """
@@ -48,6 +50,24 @@ if TYPE_CHECKING:
     from estimators.values import Array, Real
 
 
+class Passes(NamedTuple):
+    """Seconds of one kind of work in a microbatch.
+
+    Attributes
+    ----------
+    forward, backward
+        Of both passes, where the backward pass is one.
+    inputs, weights
+        Of the backward pass as two: the gradients of inputs and all else, and those of weights.
+        Together they may be longer, where the host is slower than the GPU in one of them.
+    """
+
+    forward: Real
+    backward: Real
+    inputs: Real
+    weights: Real
+
+
 class Pace(NamedTuple):
     """The rank that works longest in a step: one element a row.
 
@@ -68,7 +88,7 @@ class Pace(NamedTuple):
 
 
 def pace_of(
-    work: Mapping[str, tuple[Real, Real, Real]],
+    work: Mapping[str, Passes],
     pipelines: Pipelines,
     problem: Problem,
     layout: Layout,
@@ -78,9 +98,8 @@ def pace_of(
     Parameters
     ----------
     work
-        Kind of `critical_path.WORK` -> seconds of one microbatch: forward; backward with the
-        gradients of weights; of these gradients alone. Those of a kind that a row of a batch lacks
-        are ignored.
+        Kind of `critical_path.WORK` -> its passes. Those of a kind that a row of a batch lacks are
+        ignored.
     """
     size = np.size(layout.pipeline_parallel)
     shape = problem.shape
@@ -89,7 +108,7 @@ def pace_of(
         "mixture": shape.sparse_share > 0,
         "mtp": number(shape.num_mtp_layers) > 0,
     }
-    table = np.zeros((3, len(WORK), size))
+    table = np.zeros((len(Passes._fields), len(WORK), size))
     for name, parts in work.items():
         for row, seconds in zip(table[:, WORK.index(name)], parts, strict=True):
             row[:] = np.where(occurs.get(name, True), seconds, 0.0)
@@ -127,7 +146,7 @@ def _one_f_one_b(pipeline: Pipeline, count: Array, seconds: Array) -> tuple[Arra
     count
         Microbatches of a step, one element a row.
     seconds
-        Seconds of a microbatch: [forward, backward, weights][kind of work][row].
+        Seconds of a microbatch: [field of `Passes`][kind of work][row].
     """
     case, _, group, ahead = pipeline
     by_rank = _rank_work(case)
@@ -149,9 +168,9 @@ def _zero_bubble(case: Case, count: Array, seconds: Array) -> tuple[Array, Real]
     ends with the last of them, so that faster work never makes a step longer.
     """
     by_rank = _rank_work(case)
-    forward, backward, weights = (by_rank @ part for part in seconds)
-    inputs = backward - weights
+    forward, backward, inputs, weights = (by_rank @ part for part in seconds)
     bubbles = BUBBLES[case.schedule](case.ranks, count, forward, inputs, weights)
+    bubbles = bubbles + count * (inputs + weights - backward)
     last = (count * (forward + backward) + bubbles).argmax(axis=0)
     bubble: Real = np.take_along_axis(np.asarray(bubbles), last[None], axis=0)[0]
     return by_rank[last], bubble

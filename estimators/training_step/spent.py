@@ -37,7 +37,7 @@ class Spent(NamedTuple):
         Seconds in which the host launches both passes, and the forward pass.
     launches, forward_launches
         Number of launches of both passes, and of the forward pass.
-    clock, joules, weight_gradients
+    clock, joules, weight_gradients, input_gradients
         See `layer.Layer`.
     sent_bytes
         Bytes that a GPU sends to the next stage.
@@ -57,6 +57,7 @@ class Spent(NamedTuple):
     clock: Real
     joules: Real
     weight_gradients: Real
+    input_gradients: Real
     sent_bytes: Real
     gathering: Real
 
@@ -113,6 +114,7 @@ def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spen
         clock=layer.clock,
         joules=layer.joules,
         weight_gradients=layer.weight_gradients,
+        input_gradients=layer.input_gradients,
         sent_bytes=volume / layout.tensor_parallel,
         gathering=np.where(layout.uses_sequence_parallel, 0.0, whole),
     )

@@ -17,6 +17,7 @@ import numpy as np
 
 from estimators.decoder import attention_weights, attention_widths, ffn_width
 from estimators.factored import Gathered, stacked, take
+from estimators.structure import equals
 from estimators.training_step import network
 from estimators.training_step.host import QUEUE
 from estimators.training_step.kinds import kinds_of, of_last, over_kinds
@@ -29,7 +30,7 @@ from estimators.training_step.memory import (
 )
 from estimators.training_step.pipelines import Pipelines, microbatches_of
 from estimators.training_step.replicas import Window, exchange_seconds
-from estimators.training_step.schedule import pace_of
+from estimators.training_step.schedule import Passes, pace_of
 from estimators.training_step.spent import Added, Spent, spent_on
 from estimators.training_step.vocabulary import (
     FurtherLayer,
@@ -77,7 +78,8 @@ def figures_of(shared: Shared, problem: Problem, zero_stage: Array) -> dict[str,
     parts["library_bytes"] = take(library_bytes(problem, splits.share), splits.to_share)
     # joules above idle of an average GPU
     of_all = problem.shape.num_layers * costs.layer.joules + costs.vocabulary.joules
-    parts["layer_joules"] = window.microbatches * of_all / layout.pipeline_parallel
+    microbatches = microbatches_of(problem.run, layout)
+    parts["layer_joules"] = microbatches * of_all / layout.pipeline_parallel
     parts["relative_clock"] = costs.layer.clock
     by_name = {name: Gathered(part, splits.to_split) for name, part in parts.items()}
     return by_name | of_layouts(zero_stage, by_stage, splits)
@@ -186,18 +188,20 @@ def passes(
     parts["accumulation_seconds"] = microbatches * adding
     parts["bubble_seconds"] = pace.bubble
     parts["pipeline_comm_seconds"] = transfers(layer, microbatches, problem, layout)
+    # half of the microbatches pass through each of the two stages of a rank of a dual pipe
+    ways = np.where(equals(problem.choices.schedule, "dualpipe"), 2.0, 1.0)
     return parts, Window(
-        forward,
-        both + adding - saved - forward,
+        ways * forward,
+        ways * (both + adding - saved - forward),
         of_layer,
         layer.seconds - saved / num_layers - of_layer,
-        microbatches,
+        microbatches / ways,
         layout.pipeline_parallel,
         layout.virtual_pipeline,
     )
 
 
-def work_of(costs: Costs) -> dict[str, tuple[Real, Real, Real]]:
+def work_of(costs: Costs) -> dict[str, Passes]:
     """Return the seconds of a microbatch by kind of work, as `schedule.pace_of` takes them.
 
     A third of the time of embedding and output layer is forward. Of the output layer another third
@@ -205,18 +209,20 @@ def work_of(costs: Costs) -> dict[str, tuple[Real, Real, Real]]:
     layers that predict further tokens is part of the time of the output layer.
     """
     vocabulary, added = costs.vocabulary, costs.added
-    work: dict[str, tuple[Real, Real, Real]] = {}
+    work: dict[str, Passes] = {}
     for name, spent in costs.by_kind.items():
         adding = added.layers[name]
         backward = spent.seconds - spent.forward + adding
-        work[name] = (spent.forward, backward, spent.weight_gradients + adding)
+        weights = spent.weight_gradients + adding
+        work[name] = Passes(spent.forward, backward, spent.input_gradients, weights)
     if "mtp" in added.layers:
-        work["mtp"] = (0.0, added.layers["mtp"], added.layers["mtp"])
+        work["mtp"] = Passes(0.0, added.layers["mtp"], 0.0, added.layers["mtp"])
     embedding = vocabulary.embedding + vocabulary.embedding_comm
     gradient = embedding * 2 / 3 + added.vocabulary
-    work["embedding"] = (embedding / 3, gradient, gradient)
+    work["embedding"] = Passes(embedding / 3, gradient, 0.0, gradient)
     output = vocabulary.output + vocabulary.output_comm
-    work["output"] = (output / 3, output * 2 / 3 + added.vocabulary, output / 3 + added.vocabulary)
+    weights = output / 3 + added.vocabulary
+    work["output"] = Passes(output / 3, output / 3 + weights, output / 3, weights)
     return work
 
 

@@ -285,3 +285,25 @@ def test_a_schedule_has_its_bubble_and_its_memory(schedule: str) -> None:
     # both directions of a dual pipe have their own copies
     copies = 2 if schedule == "dualpipe" else 1
     assert filled["weights_bytes"] == pytest.approx(copies * plain["weights_bytes"])
+
+
+@pytest.mark.parametrize("schedule", sorted(BUBBLES))
+def test_gradients_of_weights_that_wait_for_the_host_fill_bubbles_all_the_same(
+    schedule: str,
+) -> None:
+    # the host launches 40 kernels of a layer's backward pass, four of them for these gradients
+    row = {**GPT, "num_layers": 8, "pipeline_parallel": 4, "num_microbatches": 8}
+    launches = {"backward_launches": 40.0, "forward_launches": 20.0}
+    row |= {"schedule": schedule, "host_seconds_per_launch": 1e-3, **launches}
+    plain, faster = steps(row, {**row, "product_rate_factor": 1.2})
+    assert faster["gemm_seconds"] < plain["gemm_seconds"]
+    assert faster["step_seconds"] <= plain["step_seconds"] * (1 + 1e-12)
+
+
+def test_a_dual_pipe_exchanges_a_stage_for_each_of_its_own_microbatches() -> None:
+    # A pipeline's rank reduces a stage's gradients 8 times and gathers its weights once. A dual
+    # pipe's has both stages, and reduces each 4 times: 2 x (4 + 1) exchanges of a stage for 8 + 1.
+    row = {**GPT, "num_layers": 8, "pipeline_parallel": 2, "data_parallel": 4, "zero_stage": 2}
+    row |= {"num_microbatches": 8, "network_bytes_per_second": 1e9, "nvlink_size": 1}
+    plain, dual = steps(row, {**row, "schedule": "dualpipe"})
+    assert dual["data_comm_seconds"] == pytest.approx(plain["data_comm_seconds"] * 10 / 9)
