@@ -146,7 +146,6 @@ def _drawn(rng: np.random.Generator, machine: str, size: int) -> Columns:
         "framework": some(sorted(CATALOG.tables["framework"]), 0.6),
         **_layouts(draw),
         **_mixtures(draw, experts),
-        "zero_stage": some([0, 1, 2, 3], 0.4),
         "activation_recompute": some(["none", "selective", "full"], 0.8),
         "recompute_modules": some(PARTS, 0.15),
         "precision": precision,
@@ -171,6 +170,10 @@ def _layouts(draw: Draw) -> Columns:
     chunks = where(is_piped, some([1, 1, 2, 3, 4]))
     is_grouped = (chunks > 1) & draw.flags(0.3)
     splits = where(degrees["tensor_parallel"] > 1, some([True, False], 0.3))
+    # bubbles do not grow with weights that ZeRO 3 gathers in each pass, and need as many
+    # microbatches as stages to be filled
+    zero_stage = some([0, 1, 2, 3], 0.4)
+    is_filled = is_piped & (zero_stage < 3) & (number >= degrees["pipeline_parallel"])
     return {
         **degrees,
         "uses_sequence_parallel": splits,
@@ -179,7 +182,8 @@ def _layouts(draw: Draw) -> Columns:
         "global_batch_size": degrees["data_parallel"] * microbatch * number,
         "virtual_pipeline": chunks,
         "microbatch_group": where(is_grouped, degrees["pipeline_parallel"]),
-        "schedule": where(is_piped, some(SCHEDULES, 0.2)),
+        "zero_stage": zero_stage,
+        "schedule": where(is_filled, some(SCHEDULES, 0.4)),
         "counts_embedding": where(is_piped, some([True], 0.1)),
         "counts_loss": where(is_piped, some([True], 0.1)),
         "layers_in_first_stage": where(is_piped, some([1, 2, 3, 6], 0.1)),

@@ -26,6 +26,26 @@ FEW, MANY = 30, 2000
 
 ROUNDING = 1e-9
 
+OF_EACH_PASS = 0.005
+"""ZeRO 2 and 3 exchange in each pass. What a GPU waits for them is no part of the passes of a
+pipeline, and the host does not run ahead meanwhile: bubbles and its waits may be too long."""
+
+FASTER = {
+    "memory": (1.2, ("hbm_bytes_per_second",)),
+    "NVLink": (1.2, ("nvlink_bytes_per_second",)),
+    "network": (1.2, ("network_bytes_per_second",)),
+    "GEMMs": (
+        1.05,
+        ("product_rate_factor", "fp8_product_rate_factor", "fp4_product_rate_factor"),
+    ),
+    "attention": (1.05, ("attention_rate_factor", "backward_attention_rate_factor")),
+    "peak": (
+        1.05,
+        ("matrix_flops_per_second", "fp8_flops_per_second", "fp4_flops_per_second"),
+    ),
+}
+"""Part of a machine -> a factor, and the rates that are multiplied by it."""
+
 WORK = (
     *("gemm_seconds", "attention_seconds", "elementwise_seconds", "vocabulary_seconds"),
     *("host_seconds", "accumulation_seconds"),
@@ -70,6 +90,22 @@ def assert_same(
         assert_all(np.abs(new[name] - old[name]) <= 1e-12 * scale, rows, old[name], new[name])
 
 
+@sizes
+@machines
+@pytest.mark.parametrize("part", FASTER)
+def test_a_faster_part_never_slows_a_step(machine: str, part: str, number: int) -> None:
+    """By `OF_EACH_PASS` at most where each pass has exchanges, and ranks or the host wait."""
+    rows, complete = steps_on(machine, number)
+    factor, rates = FASTER[part]
+    given = {rate: complete[rate] * factor for rate in rates}
+    given = {rate: values for rate, values in given.items() if not missing(values).all()}
+    old = before(machine, number)
+    new = changed(rows, **given)["step_seconds"]
+    waits = (complete["pipeline_parallel"] > 1) | (old["host_seconds"] > 0)
+    allowed = np.where((complete["zero_stage"] > 1) & waits, OF_EACH_PASS, ROUNDING)
+    assert_all(new <= old["step_seconds"] * (1 + allowed), rows, old["step_seconds"], new)
+
+
 def longer(machine: str, number: int) -> Columns:
     """Return the results of sequences of twice the length."""
     rows, complete = steps_on(machine, number)
@@ -80,7 +116,7 @@ def longer(machine: str, number: int) -> Columns:
 
 @sizes
 @machines
-@pytest.mark.parametrize("result", ["memory_bytes"])
+@pytest.mark.parametrize("result", ["step_seconds", "memory_bytes"])
 def test_a_longer_sequence_takes_no_less_time_or_memory(
     machine: str, number: int, result: str
 ) -> None:
@@ -149,3 +185,20 @@ def test_replicas_change_communication_alone(machine: str, number: int) -> None:
     old, new = results(rows), changed(rows, **twice_as_many(rows))
     assert_same(rows, old, new, WORK)
     assert_never_less(rows, new["optimizer_seconds"], old["optimizer_seconds"])
+
+
+@sizes
+@machines
+def test_more_replicas_never_make_a_step_faster(machine: str, number: int) -> None:
+    """But for the optimizer, whose states they share.
+
+    GPUs are a power of two: other numbers divide into other slices of NVLink domains when they
+    double. Rings of two GPUs are as fast as longer ones here.
+    """
+    rows, complete = steps_on(machine, number)
+    rows = {**rows, "expert_tensor_parallel": complete["expert_tensor_parallel"]}
+    rows["pair_ring_share"] = np.ones(number)
+    rows = kept(rows, np.log2(rows["num_gpus"]) % 1 == 0)
+    old, new = results(rows), changed(rows, **twice_as_many(rows))
+    rest = [found["step_seconds"] - found["optimizer_seconds"] for found in (old, new)]
+    assert_never_less(rows, *rest)
