@@ -173,10 +173,10 @@ def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Pa
     """Return the seconds of the work that a backward pass repeats.
 
     Full recomputation repeats the forward pass. Selective recomputation repeats the core of
-    attention or, with `recomputes_operations`, the operations whose results torchtitan drops:
-    every second matmul, norms, rotary embedding and activation. It keeps attention and
-    reduce-scatters (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
-    _get_custom_policy).
+    attention unless `recompute_modules` names other parts. With `recomputes_operations` it repeats
+    the operations whose results torchtitan drops: every second matmul, norms, rotary embedding and
+    activation. It keeps attention and reduce-scatters (pytorch/torchtitan @82f7387f
+    torchtitan/parallelisms/parallelize_llama.py _get_custom_policy).
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Pa
     is_full, is_selective = equals(choice, "full"), equals(choice, "selective")
     again: Parts = {name: np.where(is_full, part, 0.0) for name, part in forward.items()}
     repeats = is_selective & problem.program.recomputes_operations
-    again["attention"] = np.where(is_selective & ~repeats, core, again["attention"])
+    again["attention"] = np.where(problem.drops_core & ~repeats, core, again["attention"])
     again["gemm"] = np.where(repeats, operations, again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
@@ -218,7 +218,6 @@ def _with_modules(
     program, sparse = problem.program, problem.shape.sparse_share
     again, seconds = program.again, dict(recompute)
     is_full = equals(problem.choices.activation_recompute, "full")
-    is_selective = equals(problem.choices.activation_recompute, "selective")
     inside = flag(again["moe"])
 
     def repeat(kind: str, module: str, of_module: Real) -> None:
@@ -229,7 +228,7 @@ def _with_modules(
         repeat("elementwise", name, part)
         if name not in WITHOUT_MATMULS:
             repeat("gemm", name, matmuls[name])
-    of_core = np.where(is_selective & ~program.recomputes_operations, 0.0, core)
+    of_core = np.where(problem.drops_core & ~program.recomputes_operations, 0.0, core)
     repeat("attention", "core_attn", of_core)
     repeat("tensor_comm", "mlp", (1 - sparse) * forward["tensor_comm"] / 2)
     repeat("expert_comm", "moe", sparse * forward["expert_comm"])
