@@ -239,6 +239,16 @@ class Search(ABC):
         """Yield the cell's layouts in order, in chunks of at most `max_rows`."""
 
 
+class UnevenStages(NamedTuple):
+    """Pipeline stages that differ: the layers of each, and the flags of the program that say so.
+
+    The flags are empty where the program has none for it.
+    """
+
+    layers: tuple[int, ...]
+    flags: tuple[str, ...]
+
+
 class Formula(NamedTuple):
     """The formula of one part of a step, in a line, and its source."""
 

@@ -29,6 +29,7 @@ from estimators.contract import (
     Search,
     SourceTable,
     TableRow,
+    UnevenStages,
     Values,
 )
 from estimators.factored import Gathered
@@ -331,6 +332,17 @@ class Estimator:
     def consistent_choices(self, choices: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Return the choices of a search; one that another choice excludes is replaced."""
         return dict(choices)
+
+    def uneven_stages(self, values: Values) -> UnevenStages | None:
+        """Return how the stages of a layout differ; None where they do not, or choices say how.
+
+        Parameters
+        ----------
+        values
+            Scalars of one resolved configuration.
+        """
+        del values
+        return None
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones; NaN where it has none.

@@ -18,6 +18,7 @@ from estimators.contract import (
     RefusedError,
     Relation,
     Scalar,
+    UnevenStages,
     Values,
 )
 from estimators.decoder import (
@@ -47,6 +48,7 @@ from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.modules import flags_of, replaces_core
 from estimators.training_step.own_tables import file_of
+from estimators.training_step.placement_flags import uneven_stages
 from estimators.training_step.problem import Kept, Problem, System
 from estimators.training_step.program_rules import PROGRAM_RULES, rules_of
 from estimators.training_step.rules import (
@@ -204,6 +206,10 @@ class TrainingStep(SearchedEstimator):
         idle_rules = (idle.rule for idle in self.idle_choices)
         others = (SHARDING_NEEDS_REPLICAS, *idle_rules, *PROGRAM_RULES)
         return (*LAYER_RULES, *SPLIT_RULES, *others)
+
+    def uneven_stages(self, values: Values) -> UnevenStages | None:
+        """Return how the stages of a layout differ, in the flags of its program."""
+        return uneven_stages(values)
 
     def _system(self, accelerator: str, catalog: Catalog) -> Problem:
         """Return the values of a system without a model, with its measured kernels."""

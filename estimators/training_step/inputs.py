@@ -18,7 +18,12 @@ from estimators.training_step.chips import OF_CHIPS, resolve_chips
 from estimators.training_step.dispatch_rules import OVERLAPS_WITH, can_overlap
 from estimators.training_step.modules import NONE, can_recompute
 from estimators.training_step.placement import IN_A_V, num_stages
-from estimators.training_step.rules import LAYOUT_RULES, PROBLEM_RULES, WHOLE_HEADS
+from estimators.training_step.rules import (
+    LAYOUT_RULES,
+    PROBLEM_RULES,
+    SHARDING_NEEDS_REPLICAS,
+    WHOLE_HEADS,
+)
 from estimators.training_step.system_inputs import (
     CONSTANTS,
     HARDWARE,
@@ -378,6 +383,9 @@ def resolve_layout(inputs: Inputs, catalog: Catalog) -> None:
     )
     inputs.check((*KEYS, "num_gpus", "global_batch_size"))
     inputs.apply(LAYOUT_RULES)
+    # programs shard nothing over one replica: the layout is that of a search
+    shards = SHARDING_NEEDS_REPLICAS.holds(inputs)
+    inputs.replace("zero_stage", np.where(shards, inputs["zero_stage"], 0))
 
 
 def _default_chunks(inputs: Inputs) -> None:

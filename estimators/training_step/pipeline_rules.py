@@ -18,7 +18,7 @@ from estimators.decoder import Shape
 from estimators.rules import Explanation, Rule
 from estimators.structure import flag, number
 from estimators.training_step.pipelines import case_columns, cases_of, stages_before_output
-from estimators.training_step.placement import NOT_BALANCED, fault
+from estimators.training_step.placement import NOT_BALANCED, admits_chunks, fault
 from estimators.training_step.problem import Choices, Layout
 
 if TYPE_CHECKING:
@@ -49,10 +49,7 @@ def num_microbatches(values: Values) -> Any:
 def _has_chunks(values: Values) -> Any:
     """Return whether a pipeline has no chunks, or those that its layers admit by default."""
     chunks, stages = values["virtual_pipeline"], np.maximum(values["pipeline_parallel"], 1)
-    most = -(-values["num_layers"] // stages)
-    short = most * stages - values["num_layers"]
-    of_stage = np.maximum(chunks, 1)
-    admits = (np.remainder(most, of_stage) == 0) & (short <= most // of_stage + 1)
+    admits = admits_chunks(values["num_layers"], stages, np.maximum(chunks, 1))
     several = values["pipeline_parallel"] > 1
     return np.equal(chunks, 1) | (several & (admits | (blamed(values) != "")))
 

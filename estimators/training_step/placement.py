@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -177,11 +177,11 @@ def default_sizes(layers: int, ranks: int, chunks: int, *, is_mixture: bool) -> 
     """Return the layers of each stage of a pipeline whose layout is not given.
 
     - Stages are even if their number divides the layers.
-    - A dense model without chunks has a layer more in its first stages. So has a mixture without
-      chunks that the ways below do not fit.
     - If even stages would need two layers more, the first and the last stage have one layer less:
       embedding and loss count as a layer each (Megatron-Bridge @067f987d: Llama 3 405B, Qwen3
       235B).
+    - A dense model without chunks has a layer more in its first stages. So has a mixture without
+      chunks that the way below does not fit.
     - Else all stages but the last are equal, and the last one has the rest and the loss. Where one
       layer is missing for that, the first stage has one less. Megatron-Bridge @067f987d
       perf_recipes/deepseek/h100/deepseek_v3.py has these tables for 61 layers: 15 stages of 4 and a
@@ -196,20 +196,38 @@ def default_sizes(layers: int, ranks: int, chunks: int, *, is_mixture: bool) -> 
     stages = ranks * chunks
     most = -(-layers // stages)
     short = most * stages - layers
-    if chunks > 1 and -(-layers // ranks) % chunks:
-        raise UnplaceableError(f"does not divide the {-(-layers // ranks)} layers of a stage")
-    fits = short <= most + 1 and stages > 1
-    if short and (not fits or (chunks == 1 and not is_mixture)):
-        if chunks > 1:
-            raise UnplaceableError(
-                f"leaves the first and the last of {stages} chunks {short} layers short"
-            )
+    if not admits_chunks(layers, ranks, chunks):
+        if layers % ranks == 0:
+            raise UnplaceableError(f"does not divide the {layers // ranks} layers of a stage")
+        raise UnplaceableError(
+            f"leaves the first and the last of {stages} chunks {short} layers short"
+        )
+    if chunks == 1 and short != 2 and (not is_mixture or short > most + 1):
         return [most] * (stages - short) + [most - 1] * short
     sizes = [most] * stages
     of_first = 1 if short == 2 else max(short - most, 0)
     sizes[0] -= of_first
     sizes[-1] -= short - of_first
     return sizes
+
+
+def admits_chunks(layers: Any, ranks: Any, chunks: Any) -> Any:
+    """Return whether a pipeline can have chunks by default: even ones, or uneven on uneven ranks.
+
+    On uneven ranks all stages but the first and the last are equal: the first has one layer less at
+    most, the last none at least. Chunks divide the fullest rank, or `OTHERS_COUNTED` layers more
+    would make all stages even.
+    """
+    of_rank, most = -(-layers // ranks), -(-layers // (ranks * chunks))
+    short = most * ranks * chunks - layers
+    divides = of_rank % chunks == 0
+    fits = (short <= most + 1) & (divides | (short <= OTHERS_COUNTED))
+    return np.where(layers % ranks == 0, divides, (chunks == 1) | fits)
+
+
+OTHERS_COUNTED = 3
+"""Places of layers that others take: embedding, loss, and a layer that predicts further tokens, as
+in the tables of Megatron-Bridge for 61 layers on 64 places."""
 
 
 def balanced(layers: int, stages: int, output_layers: float) -> tuple[list[int], int]:

@@ -385,6 +385,6 @@ SHARDING_NEEDS_REPLICAS = Rule(
     lambda _row: "has nothing to shard over: there is one replica",
     lambda _row: "use 0, or more replicas",
 )
-"""Only searches apply it, so that they have a layout once; a batch may break it."""
+"""Searches apply it, so that they have a layout once; a batch has stage 0 there."""
 
 LAYOUT_RULES = (*LAYER_RULES, *SPLIT_RULES)

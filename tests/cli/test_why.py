@@ -109,6 +109,46 @@ def test_for_a_layout_that_does_not_fit_the_excess_and_its_largest_part_are_repo
     assert "that make it fit" in out
 
 
+@pytest.mark.parametrize("given", [(), ("zero_stage=1",), ("zero_stage=0",), ("zero_stage=2",)])
+def test_a_layout_of_one_replica_is_compared_as_the_search_has_it(
+    why: Document, given: tuple[str, ...]
+) -> None:
+    degrees = ("tensor_parallel=8", "pipeline_parallel=8", "microbatch_size=16")
+    model = ("model=llama3_70B", "accelerator=H100", "num_gpus=64", "global_batch_size=64")
+    found = why(*model, *degrees, *given)
+    assert found["is_searched"]
+    assert not found["fits_memory"]
+    changes = {change["changed"]: change["new"] for change in found["neighbours"]}
+    assert changes["microbatch_size"] == 1
+
+
+SHAPE = ("hidden_size=4096", "num_heads=32", "seq_len=4096", "vocab_size=32000", "accelerator=H100")
+SPLIT = ("num_gpus=32", "global_batch_size=64", "pipeline_parallel=4", "tensor_parallel=8")
+COUNTS = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        (("num_layers=46",), f"11, 2 x 12, 11 layers: {COUNTS}"),
+        (("num_layers=47",), "3 x 12, 11 layers: --account-for-loss-in-pipeline-split"),
+        (("num_layers=45",), "12, 3 x 11 layers: --decoder-first-pipeline-num-layers 12"),
+        (("num_layers=46", "framework=deepspeed"), "11, 2 x 12, 11 layers"),
+        (("num_layers=48",), None),
+        (("num_layers=46", "counts_loss=true", "counts_embedding=true"), None),
+    ],
+)
+def test_uneven_stages_are_named_in_the_flags_of_the_program(
+    warehouse: Command, pairs: tuple[str, ...], words: str | None
+) -> None:
+    for command in ("why", "show"):
+        code, out, _ = warehouse(command, *SHAPE, *SPLIT, *pairs)
+        assert code == 0
+        lines = [line.strip() for line in out.splitlines()]
+        found = [line.removeprefix("stages ") for line in lines if line.startswith("stages ")]
+        assert found == ([] if words is None else [words])
+
+
 def test_where_nothing_fits_more_gpus_are_asked_for(warehouse: Command) -> None:
     pairs = ("model=llama3_405B", "accelerator=H100 SXM 80GB", "num_gpus=8", "tensor_parallel=8")
     code, out, _ = warehouse("why", *pairs, "global_batch_size=8")

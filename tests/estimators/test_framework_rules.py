@@ -178,6 +178,10 @@ def test_a_refusal_names_program_release_reason_and_place(
         {**CHUNKS, "framework": "fsdp", "zero_stage": 0},
         {**H100, "model": "mixtral_8x7B", "framework": "fsdp", "num_gpus": 8}
         | {"global_batch_size": 8, "framework_release": 25.04},
+        # chunks that divide no rank, as on GB300
+        {"model": "deepseek_v3", "accelerator": "GB300", "precision": "fp8", "num_gpus": 256}
+        | {"global_batch_size": 2048, "expert_parallel": 32}
+        | {"pipeline_parallel": 2, "virtual_pipeline": 8},
         # all forward passes first: nanotron's default engine takes few microbatches
         {**LLAMA, "framework": "nanotron", "pipeline_parallel": 8, "tensor_parallel": 8}
         | {"microbatch_size": 32},

@@ -99,13 +99,16 @@ def test_a_framework_says_how_it_shards_and_splits() -> None:
     }
     catalog = Catalog({"framework": frameworks})
     silent = {name: value for name, value in IDEAL.items() if name != "attention"}
-    rows = [{**silent, **GPT, "tensor_parallel": t} for t in (1, 2)]
-    columns, refusals = resolve([*rows, {**rows[1], "zero_stage": 0}], catalog)
+    replicas = {**silent, **GPT, "data_parallel": 2}
+    rows = [{**replicas, "tensor_parallel": t} for t in (1, 2)]
+    others = [{**rows[1], "zero_stage": 0}, {**rows[1], "data_parallel": 1, "zero_stage": 1}]
+    columns, refusals = resolve([*rows, *others], catalog)
     assert not refusals
-    assert columns["zero_stage"].tolist() == [2, 2, 0]
+    # one replica shards nothing
+    assert columns["zero_stage"].tolist() == [2, 2, 0, 0]
     # One tensor splits nothing.
-    assert columns["uses_sequence_parallel"].tolist() == [False, True, True]
-    assert columns["attention"].tolist() == ["unfused"] * 3
+    assert columns["uses_sequence_parallel"].tolist() == [False, True, True, True]
+    assert columns["attention"].tolist() == ["unfused"] * 4
 
 
 def test_constants_are_those_of_the_framework_on_the_accelerator_before_others() -> None:

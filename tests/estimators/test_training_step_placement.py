@@ -73,8 +73,19 @@ def test_dense_layers_are_on_their_stages() -> None:
     assert place(every_second).of_rank[:2].tolist() == [[6] * 4, [6] * 4]
 
 
+def test_embedding_and_loss_count_as_a_layer_each_where_that_makes_stages_even() -> None:
+    assert sizes(Case(126, 0, 1, 0, 16, 1)) == [7] + [8] * 14 + [7]
+    assert sizes(Case(46, 0, 1, 0, 4, 1)) == [11, 12, 12, 11]
+
+
 def test_a_dense_model_without_chunks_has_its_odd_layers_first() -> None:
-    assert sizes(Case(126, 0, 1, 0, 16, 1)) == [8] * 14 + [7] * 2
+    assert sizes(Case(125, 0, 1, 0, 16, 1)) == [8] * 13 + [7] * 3
+
+
+@pytest.mark.parametrize(("ranks", "chunks"), [(2, 8), (4, 4), (8, 2), (16, 1)])
+def test_uneven_ranks_may_have_chunks_that_do_not_divide_them(ranks: int, chunks: int) -> None:
+    # 16 stages of DeepSeek-V3, as Megatron-Bridge has them: the last has the rest
+    assert sizes(Case(61, 3, 1, 1, ranks, chunks, is_mixture=True)) == [4] * 15 + [1]
 
 
 def test_ends_have_their_own_number_of_layers() -> None:

@@ -68,11 +68,15 @@ def brute_force(problem: dict[str, Any], attention: str) -> set[tuple[int, ...]]
                     if batch % (d * b):
                         continue
                     for v in range(1, layers + 1):
-                        most = math.ceil(layers / p)
-                        if v > 1 and (p == 1 or most % v):
+                        if v > 1 and (p == 1 or v > math.ceil(layers / p)):
                             continue
-                        # the last chunk may have none, the first a layer less
-                        if v > 1 and most * p - layers > most // v + 1:
+                        most = math.ceil(layers / (p * v))
+                        # even ranks have even chunks; else the last chunk may have none, the
+                        # first a layer less
+                        short, of_rank = most * p * v - layers, math.ceil(layers / p)
+                        if of_rank % v and (layers % p == 0 or short > 3):
+                            continue
+                        if v > 1 and layers % p and short > most + 1:
                             continue
                         for zero in range(4):
                             if zero == 0 or d * c > 1:

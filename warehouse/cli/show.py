@@ -22,7 +22,7 @@ from warehouse.cli.output import Output
 from warehouse.errors import UsageError
 from warehouse.options import CatalogFile, Profile
 from warehouse.show.formats import Format
-from warehouse.show.units import STEP_PARTS, in_words
+from warehouse.show.units import STEP_PARTS, in_words, stages_in_words
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
@@ -148,6 +148,8 @@ def _report(shown: Evaluation, published: Evaluation | None = None) -> list[str]
         lines.append(f"mends: {', '.join(_mends(shown)) or 'none, as published'}")
     lines += _section("Problem", shown.problem, shown.given)
     lines += _section("Layout", shown.layout, shown.given)
+    if stages := stages_in_words(shown.estimator.uneven_stages(shown.values)):
+        lines.append(f"  stages {stages}")
     lines += ["", "Results"]
     width = max(len(name) for name in shown.results)
     for name, value in shown.results.items():

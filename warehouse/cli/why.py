@@ -114,7 +114,7 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     from warehouse.ask.plausible import questioned_attributes
     from warehouse.database.catalog import packaged_catalog
     from warehouse.plan.question_words import batch_in_words
-    from warehouse.show.units import layout_in_words
+    from warehouse.show.units import layout_in_words, stages_in_words
 
     shown = found.shown
     values = query.problem if shown is None else shown.problem
@@ -143,6 +143,8 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     if shown is not None:
         choices = {name: shown.problem[name] for name in shown.estimator.choice_columns}
         lines.append(f"layout {layout_in_words({**shown.layout, **choices})}")
+        if words := stages_in_words(shown.estimator.uneven_stages(shown.values)):
+            lines.append(f"stages {words}")
     return lines
 
 
@@ -200,7 +202,7 @@ def _rules(found: Diagnosis, lines: list[str]) -> list[Section]:
 
 def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
     """Return rank or excess, the parts of the step next to the best ones, and single changes."""
-    from warehouse.show.units import layout_in_words, unless_rounding
+    from warehouse.show.units import layout_in_words, stages_in_words, unless_rounding
 
     assert found.shown is not None
     seconds = float(found.shown.results["step_seconds"] or 0)
@@ -223,6 +225,9 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
         return [*sections, Section(lines=lines)]
     best = float(str(found.best["step_seconds"]))
     lines = [*lines, f"the best takes {best:.4g} s, {layout_in_words(found.best)}"]
+    stages = found.shown.estimator.uneven_stages({**found.shown.problem, **found.best})
+    if words := stages_in_words(stages):
+        lines.append(f"its stages {words}")
     if unless_rounding(seconds - best, best) > 0:
         loss = 100 * (seconds / best - 1)
         lines.append(f"it loses {seconds - best:.4g} s, {loss:.1f} % of the best")

@@ -23,7 +23,7 @@ from warehouse.plan.accuracy import (
 from warehouse.plan.candidates import slowest_needed
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 from warehouse.plan.errors import known_errors
-from warehouse.show.units import layout_in_words
+from warehouse.show.units import layout_in_words, stages_in_words
 
 if TYPE_CHECKING:
     from warehouse.plan.candidates import QueryCache
@@ -133,6 +133,12 @@ class PlanAnswer:
         """Return a layout in words, with its strategy if the estimator has several."""
         has_strategy = "strategy" in self.run.estimator.choice_columns
         return layout_in_words({n: v for n, v in layout.items() if n != "strategy" or has_strategy})
+
+    def stages_in_words(self, layout: Line) -> str:
+        """Return how the stages of a layout differ; "" where they are equal."""
+        estimator = self.run.estimator
+        missing = dict.fromkeys(estimator.optional_columns)
+        return stages_in_words(estimator.uneven_stages({**missing, **self.run.problem, **layout}))
 
 
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:

@@ -76,6 +76,8 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     An entry that is too long for one line continues on indented lines.
     """
     found = [("layout", answer.in_words(answer.best))]
+    if stages := answer.stages_in_words(answer.best):
+        found.append(("stages", stages))
     lines = unsold_count_lines(answer)
     if len(lines) > 1 and _has_faster_count(answer):
         found.append(("GPUs", "; ".join(lines)))

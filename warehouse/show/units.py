@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS
 from estimators.columns.forms import DAYS, IDENTIFIER, PLAIN, Form, form_of_name
 from warehouse.show.values import Figure, Row, by_column, kinds_of
+
+if TYPE_CHECKING:
+    from estimators.contract import UnevenStages
 
 STEP_PARTS = {
     "compute_seconds": "arithmetic",
@@ -94,6 +98,16 @@ def layout_in_words(layout: Mapping[str, Any]) -> str:
         _domain_in_words(layout),
     )
     return " ".join(word for word in words if word)
+
+
+def stages_in_words(stages: UnevenStages | None) -> str:
+    """Return how pipeline stages differ, `7 x 8, 5 layers: --flag 5`; "" where they do not."""
+    if stages is None:
+        return ""
+    runs = [(size, len(list(run))) for size, run in groupby(stages.layers)]
+    sizes = ", ".join(f"{times} x {size}" if times > 1 else str(size) for size, times in runs)
+    flags = f": {' '.join(stages.flags)}" if stages.flags else ""
+    return f"{sizes} layers{flags}"
 
 
 def _domain_in_words(layout: Mapping[str, Any]) -> str | None:
