@@ -19,7 +19,7 @@ from estimators.training_step.matmuls import matmul_seconds
 from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.sizes import Size, size_of
 from estimators.training_step.streams import Streams
-from estimators.training_step.transfers import Parts, Transfers, transfers_of, waits
+from estimators.training_step.transfers import Parts, Transfers, last_wait, transfers_of, waits
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
@@ -158,7 +158,8 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
         "elementwise": stream.backward,
         **comm["backward"],
     }
-    again = _again(problem, forward, core.again, matmuls["operations"])
+    last = last_wait(work.transfers, problem, matmuls)
+    again = _again(problem, forward, core.again, matmuls, last)
     if problem.program.repeats_modules:
         again = _with_modules(again, forward, core.again, matmuls, work.parts, problem)
     spent = sum(backward.values()) + sum(again.values())
@@ -169,10 +170,14 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
     return Layer(forward, backward, again, launches, weight_gradients=weight_gradients)
 
 
-def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Parts:
+def _again(
+    problem: Problem, forward: Parts, core: Real, matmuls: dict[str, Real], last: Real
+) -> Parts:
     """Return the seconds of the work that a backward pass repeats.
 
-    Full recomputation repeats the forward pass. Selective recomputation repeats the core of
+    Full recomputation repeats the forward pass. With `stops_recompute_early` it ends at the last
+    tensor that the backward pass needs, the input of a dense layer's last matmul (pytorch/pytorch
+    @4b804b85 torch/utils/checkpoint.py `early_stop`). Selective recomputation repeats the core of
     attention unless `recompute_modules` names other parts. With `recomputes_operations` it repeats
     the operations whose results torchtitan drops: every second matmul, norms, rotary embedding and
     activation. It keeps attention and reduce-scatters (pytorch/torchtitan @82f7387f
@@ -180,15 +185,20 @@ def _again(problem: Problem, forward: Parts, core: Real, operations: Real) -> Pa
 
     Parameters
     ----------
-    core, operations
-        Seconds of the core of attention, and of the matmuls whose results are dropped.
+    core, matmuls
+        Seconds of the core of attention, and of matmuls as in `matmuls.matmul_seconds`.
+    last
+        Seconds that the layer waits for the collective behind its last matmul.
     """
     choice = problem.choices.activation_recompute
     is_full, is_selective = equals(choice, "full"), equals(choice, "selective")
     again: Parts = {name: np.where(is_full, part, 0.0) for name, part in forward.items()}
+    stops = is_full & problem.program.stops_recompute_early
+    again["gemm"] = again["gemm"] - np.where(stops, matmuls["ffn_row_forward"], 0.0)
+    again["tensor_comm"] = again["tensor_comm"] - np.where(stops, last, 0.0)
     repeats = is_selective & problem.program.recomputes_operations
     again["attention"] = np.where(problem.drops_core & ~repeats, core, again["attention"])
-    again["gemm"] = np.where(repeats, operations, again["gemm"])
+    again["gemm"] = np.where(repeats, matmuls["operations"], again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
 

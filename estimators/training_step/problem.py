@@ -226,6 +226,7 @@ class Program(Structure):
 
     recompute_modules: Text
     recomputes_operations: Flag
+    stops_recompute_early: Flag
     balances_stages: Flag
     uses_dropout: Flag
     fuses_elementwise: Flag
