@@ -16,23 +16,29 @@ from estimators.columns import COLUMNS
 from estimators.factored import take
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from estimators.values import Array, Flag, Real, Text
 
-_NUMBERS = ("int", "float")
+
+MISSING = np.float64(np.nan)
 
 
 def real(value: Any) -> Real:
     """Return numbers in floating point: NaN where there is none."""
-    if isinstance(value, int | float):  # of a cell: an array takes three times as long
+    # values of a cell are read without an array, which takes three times as long
+    if value is None:
+        return MISSING
+    if isinstance(value, (int, float)):
         return np.float64(value)
-    number: Real = np.asarray(np.nan if value is None else value, dtype=np.float64)[()]
+    number: Real = np.asarray(value, dtype=np.float64)[()]
     return number
 
 
 def flag(value: Any) -> Flag:
     """Return flags: False where there is none."""
+    if value is None or isinstance(value, bool):
+        return np.bool_(value)
     of_type: Flag = np.asarray(value, dtype=bool)[()]
     return of_type
 
@@ -50,6 +56,15 @@ def equals(text: Text, word: str) -> Flag:
     return same
 
 
+def as_it_is(value: Any) -> Any:
+    """Return texts, and whatever else is neither number nor flag."""
+    return value
+
+
+READERS = {"int": real, "float": real, "bool": flag}
+"""Kind of a column -> the function that reads its values; others are kept as they are."""
+
+
 @dataclass(frozen=True)
 class Structure:
     """Fields named as columns: numbers are `Real`, flags are `Flag`, texts stay as they are."""
@@ -61,22 +76,16 @@ class Structure:
         A column that is missing is NaN, False, or a missing text. `others` are fields that are no
         columns.
         """
-        values = {
-            name: real(columns.get(name))
-            if kind in _NUMBERS
-            else flag(columns.get(name))
-            if kind == "bool"
-            else columns.get(name)
-            for name, kind in cls._kinds()
-        }
+        values = {name: read(columns.get(name)) for name, read in cls._readers()}
         return cls(**values, **others)
 
     @classmethod
     @cache
-    def _kinds(cls) -> tuple[tuple[str, str], ...]:
-        """Return the columns with their kinds; a field without a column is none."""
+    def _readers(cls) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+        """Return the columns, each with the function that reads it; other fields are none."""
         names = (field.name for field in fields(cls))
-        return tuple((name, COLUMNS[name].kind) for name in names if name in COLUMNS)
+        kinds = ((name, COLUMNS[name].kind) for name in names if name in COLUMNS)
+        return tuple((name, READERS.get(kind, as_it_is)) for name, kind in kinds)
 
     def take(self, rows: Array) -> Self:
         """Return some rows of a batch; a field without rows stays."""

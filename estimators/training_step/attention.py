@@ -15,6 +15,7 @@ from estimators.decoder import attended_length, unwindowed_share
 from estimators.kernels.attention import BLOCK, IN_8_BITS
 from estimators.structure import equals
 from estimators.training_step.gemm import IN_16_BITS, Gemm, gemm_seconds, stream_seconds
+from estimators.training_step.streams import Streams
 
 if TYPE_CHECKING:
     from estimators.decoder import Shape
@@ -27,21 +28,35 @@ FLASH_BLOCK = BLOCK
 
 
 class Core(NamedTuple):
-    """Seconds of the core: forward, backward, and repeated by selective recomputation."""
+    """Seconds of the core at full clock: arithmetic of both passes, and memory-bound work.
+
+    A fused kernel is arithmetic. Separate operations also stream the scores through memory.
+    """
 
     forward: Real
     backward: Real
-    again: Real
+    streams: Streams = Streams(0.0, 0.0, 0.0, 0.0)
+
+    def at(self, clock: Real) -> dict[str, Real]:
+        """Return the seconds of each pass at a clock."""
+        return {
+            "forward": self.forward / clock + self.streams.forward,
+            "backward": self.backward / clock + self.streams.backward,
+        }
 
 
 def attention_core(size: Size, problem: Problem, layout: Layout) -> Core:
     """Return the seconds of the core of attention, fused or not as `attention` says."""
     is_flash = equals(problem.choices.attention, "flash")
-    flash = _flash(size, problem, layout) if np.any(is_flash) else Core(0.0, 0.0, 0.0)
+    flash = _flash(size, problem, layout) if np.any(is_flash) else Core(0.0, 0.0)
     if np.all(is_flash):
         return flash
     unfused = _unfused(size, problem, layout)
-    return Core(*(np.where(is_flash, a, b) for a, b in zip(flash, unfused, strict=True)))
+    return Core(
+        np.where(is_flash, flash.forward, unfused.forward),
+        np.where(is_flash, flash.backward, unfused.backward),
+        Streams(*(np.where(is_flash, 0.0, part) for part in unfused.streams)),
+    )
 
 
 def backward_products(shape: Shape) -> Real:
@@ -91,9 +106,12 @@ def _flash(size: Size, problem: Problem, layout: Layout) -> Core:
     windowed = _flash_of(attended_length(problem.shape), size, problem, layout)
     # in 8 bits the backward kernel does not skip products outside the window
     skips = ~equals(problem.kernels.attention_program, IN_8_BITS)
-    windowed = windowed._replace(backward=np.where(skips, windowed.backward, whole.backward))
+    backward = np.where(skips, windowed.backward, whole.backward)
     share = unwindowed_share(problem.shape)
-    return Core(*(share * a + (1 - share) * b for a, b in zip(whole, windowed, strict=True)))
+    return Core(
+        share * whole.forward + (1 - share) * windowed.forward,
+        share * whole.backward + (1 - share) * backward,
+    )
 
 
 def _flash_of(length: Real, size: Size, problem: Problem, layout: Layout) -> Core:
@@ -130,7 +148,7 @@ def _flash_of(length: Real, size: Size, problem: Problem, layout: Layout) -> Cor
     factor, launch = kernels.attention_rate_factor, system.launch_seconds
     forward = forward / factor
     backward = backward / (factor * kernels.backward_attention_rate_factor)
-    return Core(forward + launch, backward + 3 * launch, forward + launch)
+    return Core(forward + launch, backward + 3 * launch)
 
 
 def _unfused(size: Size, problem: Problem, layout: Layout) -> Core:
@@ -150,6 +168,6 @@ def _unfused(size: Size, problem: Problem, layout: Layout) -> Core:
     # heads are moved to the front and back again
     copies = 4.0 * size.tokens * (size.query + size.key + size.value + size.result)
     moved = forward_bytes * entries + copies, backward_bytes * entries + copies
-    streams = [stream_seconds(volume, problem.system, kernels) for volume in moved]
-    forward = scores + values + streams[0]
-    return Core(forward, 2 * (scores + values) + streams[1], forward)
+    forward, backward = (stream_seconds(volume, problem.system, kernels) for volume in moved)
+    streams = Streams(forward, backward, *moved)
+    return Core(scores + values, 2 * (scores + values), streams)

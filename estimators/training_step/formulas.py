@@ -48,14 +48,15 @@ FORMULAS: dict[str, Formula] = {
     ),
     "vocabulary_seconds": Formula(
         "microbatches x (last x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
-        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
-        "(logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds + logits x "
-        "unvectorized_loss x (max(unvectorized_seconds / num_sms, 7.2 / memory) - 7.2 / memory)) + "
-        "first x "
+        "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / "
+        "output_clock + (logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds + "
+        "logits x unvectorized_loss x (max(unvectorized_seconds / num_sms, 7.2 / memory) - 7.2 / "
+        "memory)) + first x "
         "((14 T h + V h / t x embedding_gradient_bytes) / memory + 4 launch_seconds)); last, "
         "first: 1 if the stage that sets the pace has the output layer, the embedding; products: T "
-        "x V/t x h and both gradients; R: T, or T / t with sequence parallelism; a layer that "
-        "predicts a further token: once more, with the seconds of a layer and a projection of 2 h",
+        "x V/t x h and both gradients; output_clock: at which the mean power of the output layer "
+        "is the limit; R: T, or T / t with sequence parallelism; a layer that predicts a further "
+        "token: once more, with the seconds of a layer and a projection of 2 h",
         "arXiv 2104.04473 appendix; arXiv 1909.08053 section 3",
     ),
     "recompute_seconds": Formula(
@@ -124,9 +125,10 @@ FORMULAS: dict[str, Formula] = {
     ),
     "pipeline_comm_seconds": Formula(
         "2 x (2 T h / t / link + latency + gathering + pipeline_hop_seconds) x (chunks x "
-        "microbatches x (1 - p) + stages - 1 + p x stages x (chunks - 1)); gathering: of T h over "
-        "the tensor-parallel group, where its ranks have it whole; p: pipeline_overlap_fraction of "
-        "several chunks, else 0; of one stage nothing",
+        "microbatches x (1 - p) + stages - 1 + p x rounds x (chunks - 1)); rounds: stages, or "
+        "microbatches if these are fewer; gathering: of T h over the tensor-parallel group, where "
+        "its ranks have it whole; p: pipeline_overlap_fraction of several chunks, else 0; of one "
+        "stage nothing",
         "arXiv 2104.04473 sections 2.2 and 4.1; agrees with a simulation of the schedule",
     ),
     "data_comm_seconds": Formula(

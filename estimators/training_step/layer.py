@@ -77,6 +77,12 @@ class Layer:
         """Seconds of the forward pass."""
         return sum(self.forward.values())
 
+    @property
+    def waits(self) -> Real:
+        """Seconds of both passes that the GPU waits for transfers."""
+        passes = (self.forward, self.backward, self.recompute)
+        return sum(part[name] for part in passes for name in _WAITS)
+
 
 class Work(NamedTuple):
     """Seconds of a layer's work at full clock, before any of it is recomputed.
@@ -123,8 +129,8 @@ def work_of(problem: Problem, layout: Layout) -> Work:
 def layer_of(work: Work, problem: Problem, layout: Layout) -> Layer:
     """Return the seconds of an average layer; `sparse_share` is the share of mixture layers.
 
-    Matmuls and attention slow down to the clock that the power limit admits; transfers hide behind
-    the slowed arithmetic.
+    Arithmetic slows down to the clock that the power limit admits; transfers hide behind the slowed
+    arithmetic.
 
     Parameters
     ----------
@@ -133,35 +139,41 @@ def layer_of(work: Work, problem: Problem, layout: Layout) -> Layer:
     """
     launches = host_of(work.size, problem, layout)
     layer = _at_clock(1.0, work, launches, problem)
-    load = load_of(layer, work.flops, problem)
-    clocks = power.clocks_of(load, problem.power, problem.run.num_gpus)
-    if np.any(clocks.slowest < 1.0):
-        layer = _at_clock(clocks.slowest, work, launches, problem)
-    joules = power.joules_of(load, clocks.middle, problem.power)
-    return replace(layer, clock=clocks.slowest, joules=joules)
+    load = load_of(layer, work, problem)
+
+    def at(clock: Real) -> tuple[Layer, power.Load]:
+        slowed = _at_clock(clock, work, launches, problem)
+        more = problem.power.transfer_watts * (slowed.waits - layer.waits)
+        return slowed, load._replace(
+            others=slowed.seconds - load.arithmetic / clock,
+            other_joules=load.other_joules + more,
+        )
+
+    balance = power.balance_of(layer, load, at, problem.power, problem.run.num_gpus)
+    return replace(balance.work, clock=balance.clock, joules=balance.joules)
 
 
 def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> Layer:
     """Return the layer with its matmuls and its attention at a clock."""
     matmuls = {name: seconds / clock for name, seconds in work.matmuls.items()}
-    core, stream = Core(*(seconds / clock for seconds in work.core)), work.streams
+    core, stream = work.core.at(clock), work.streams
     comm = waits(work.transfers, problem, matmuls, core)
     forward = {
         "gemm": matmuls["forward"],
-        "attention": core.forward,
+        "attention": core["forward"],
         "elementwise": stream.forward,
         **comm["forward"],
     }
     backward = {
         "gemm": matmuls["input_gradient"] + matmuls["weight_gradient"],
-        "attention": core.backward,
+        "attention": core["backward"],
         "elementwise": stream.backward,
         **comm["backward"],
     }
     last = last_wait(work.transfers, problem, matmuls)
-    again = _again(problem, forward, core.again, matmuls, last)
+    again = _again(problem, forward, matmuls, last)
     if problem.program.repeats_modules:
-        again = _with_modules(again, forward, core.again, matmuls, work.parts, problem)
+        again = _with_modules(again, forward, matmuls, work.parts, problem)
     spent = sum(backward.values()) + sum(again.values())
     expert_work = matmuls["experts"] + stream.experts + forward["expert_comm"]
     forward["host"] = forward_wait(launches, sum(forward.values()), expert_work, problem)
@@ -170,9 +182,7 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
     return Layer(forward, backward, again, launches, weight_gradients=weight_gradients)
 
 
-def _again(
-    problem: Problem, forward: Parts, core: Real, matmuls: dict[str, Real], last: Real
-) -> Parts:
+def _again(problem: Problem, forward: Parts, matmuls: dict[str, Real], last: Real) -> Parts:
     """Return the seconds of the work that a backward pass repeats.
 
     Full recomputation repeats the forward pass. With `stops_recompute_early` it ends at the last
@@ -185,8 +195,8 @@ def _again(
 
     Parameters
     ----------
-    core, matmuls
-        Seconds of the core of attention, and of matmuls as in `matmuls.matmul_seconds`.
+    matmuls
+        Seconds of matmuls as in `matmuls.matmul_seconds`.
     last
         Seconds that the layer waits for the collective behind its last matmul.
     """
@@ -197,7 +207,8 @@ def _again(
     again["gemm"] = again["gemm"] - np.where(stops, matmuls["ffn_row_forward"], 0.0)
     again["tensor_comm"] = again["tensor_comm"] - np.where(stops, last, 0.0)
     repeats = is_selective & problem.program.recomputes_operations
-    again["attention"] = np.where(problem.drops_core & ~repeats, core, again["attention"])
+    drops_core = problem.drops_core & ~repeats
+    again["attention"] = np.where(drops_core, forward["attention"], again["attention"])
     again["gemm"] = np.where(repeats, matmuls["operations"], again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
@@ -206,7 +217,6 @@ def _again(
 def _with_modules(
     recompute: dict[str, Real],
     forward: dict[str, Real],
-    core: Real,
     matmuls: dict[str, Real],
     parts: dict[str, Real],
     problem: Problem,
@@ -220,8 +230,6 @@ def _with_modules(
     ----------
     recompute, forward
         Seconds by kind of work: repeated without these parts, and of the forward pass.
-    core
-        Seconds of the core of attention.
     matmuls, parts
         Seconds of matmuls and of streaming kernels of each part, forward.
     """
@@ -238,37 +246,34 @@ def _with_modules(
         repeat("elementwise", name, part)
         if name not in WITHOUT_MATMULS:
             repeat("gemm", name, matmuls[name])
-    of_core = np.where(problem.drops_core & ~program.recomputes_operations, 0.0, core)
+    is_dropped = problem.drops_core & ~program.recomputes_operations
+    of_core = np.where(is_dropped, 0.0, forward["attention"])
     repeat("attention", "core_attn", of_core)
     repeat("tensor_comm", "mlp", (1 - sparse) * forward["tensor_comm"] / 2)
     repeat("expert_comm", "moe", sparse * forward["expert_comm"])
     return seconds
 
 
-def load_of(layer: Layer, flops: power.Flops, problem: Problem) -> power.Load:
+def load_of(layer: Layer, work: Work, problem: Problem) -> power.Load:
     """Return the load of a layer whose times are those at full clock."""
-    passes = (layer.forward, layer.backward, layer.recompute)
-    matmuls, attention, streams = (
-        sum(part[name] for part in passes) for name in ("gemm", "attention", "elementwise")
+    core, streams, flops = work.core, work.streams, work.flops
+    gemm, attention, elementwise = (
+        share_of(layer.recompute[name], layer.forward[name])
+        for name in ("gemm", "attention", "elementwise")
     )
-    waits = sum(part[name] for part in passes for name in _WAITS)
+    matmuls = layer.forward["gemm"] + layer.backward["gemm"] + layer.recompute["gemm"]
+    arithmetic = matmuls + (1.0 + attention) * core.forward + core.backward
+    joules = power.gemm_joules(flops.matmuls * (3.0 + gemm), problem)
+    of_attention = flops.attention * (1.0 + flops.backward_attention + attention)
+    joules = joules + problem.power.attention_joules_per_flop * of_attention
     # separate operations of attention stream the scores through memory
-    is_flash = equals(problem.choices.attention, "flash")
-    arithmetic = matmuls + np.where(is_flash, attention, 0.0)
-    streams = streams + np.where(is_flash, 0.0, attention)
-    of_matmuls = 3.0 + _share(layer.recompute["gemm"], layer.forward["gemm"])
-    of_attention = 1.0 + flops.backward_attention
-    of_attention = of_attention + _share(layer.recompute["attention"], layer.forward["attention"])
-    joules = power.gemm_joules(flops.matmuls * of_matmuls, problem)
-    joules = joules + problem.power.attention_joules_per_flop * flops.attention * of_attention
-    return power.Load(
-        arithmetic,
-        layer.seconds - arithmetic,
-        joules,
-        power.memory_watts(problem) * streams + problem.power.transfer_watts * waits,
-    )
+    moved = (1.0 + elementwise) * streams.forward_bytes + streams.backward_bytes
+    moved = moved + (1.0 + attention) * core.streams.forward_bytes + core.streams.backward_bytes
+    others = problem.power.memory_joules_per_byte * moved
+    others = others + problem.power.transfer_watts * layer.waits
+    return power.Load(arithmetic, layer.seconds - arithmetic, joules, others)
 
 
-def _share(part: Real, whole: Real) -> Real:
+def share_of(part: Real, whole: Real) -> Real:
     """Return part over whole, 0 where the whole is nothing."""
     return np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), 0.0)

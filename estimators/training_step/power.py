@@ -2,13 +2,13 @@
 
 Products of random numbers draw more than the power limit at full clock. Firmware then lowers the
 clock until the mean power of the board is the limit. The time over which it takes the mean is
-longer than a layer and shorter than the bubble of a pipeline (assumed). So the balance is that of
-one layer and microbatch, forward, backward and recomputed, with the transfers that it waits for:
+shorter than the bubble of a pipeline (assumed). So the balance is that of one layer and microbatch,
+forward, backward and recomputed, or that of the output layer, with the transfers that it waits for:
 
 ``limit x seconds(x) = idle x seconds(x) + joules(x)``, with the clock x relative to the full one,
-``seconds(x) = arithmetic / x + others``,
+``seconds(x) = arithmetic / x + others(x)``,
 ``joules(x) = (x / clock_at_limit) ^ (power_exponent - 1) x sum over FLOPs of joules_per_flop +
-memory watts x seconds of streaming + transfer_watts x seconds of exposed transfers``.
+memory_joules_per_byte x bytes + transfer_watts x seconds of exposed transfers(x)``.
 
 Power grows as the frequency times the square of the voltage, and voltage about as frequency: with
 the third power of the clock, so that energy per FLOP grows with the second. `joules_per_flop`
@@ -18,8 +18,8 @@ holds at `clock_at_limit`, the clock at which large products were measured to me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,11 +31,21 @@ from estimators.training_step.matmuls import attention_flops
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Power, Problem
     from estimators.training_step.sizes import Size
-    from estimators.values import Real
+    from estimators.values import Place, Real
 
-_STEPS = 8
-"""Steps of Newton's method. The balance is convex and the start lies above its root, so each step
-comes nearer; the error that they leave is below 1e-9 for clocks of 0.3 and above."""
+T = TypeVar("T")
+"""Work whose seconds depend on the clock."""
+
+_STEPS = 16
+"""Most steps of Newton's method. The balance is convex, so each step from above its root comes
+nearer."""
+
+_MOST_SECANTS, _CLOSE = 8, 3e-9
+"""Most secants, and the error of a clock that ends them and the steps of Newton's method."""
+
+_STEEPEST = 0.9
+"""Most that the clock of the balance can change with the clock of the waits. If arithmetic that is
+P seconds long hides transfers throughout, it is 1 / power_exponent."""
 
 _LEAST_ROOM = 0.1
 """Least share of a power limit that is left for work. Assumed; the range of the idle power may
@@ -60,9 +70,9 @@ class Load(NamedTuple):
     Attributes
     ----------
     arithmetic
-        Seconds that grow as the clock falls: matmuls and fused attention.
+        Seconds that grow as the clock falls: matmuls and the arithmetic of attention.
     others
-        Seconds that do not.
+        Seconds that do not: memory traffic, transfers that are waited for, waits for the host.
     arithmetic_joules
         Energy of the arithmetic above idle, at `clock_at_limit`.
     other_joules
@@ -91,34 +101,72 @@ def flops_of(size: Size, problem: Problem, layout: Layout) -> Flops:
     )
 
 
-class Clocks(NamedTuple):
-    """Clocks relative to the full one: of the slowest GPU of a run, and of one in the middle."""
+class Balance(NamedTuple, Generic[T]):
+    """Work at the clock that the power limit admits.
 
-    slowest: Real
-    middle: Real
-
-
-def clocks_of(load: Load, power: Power, num_gpus: Real) -> Clocks:
-    """Return the clocks at which a GPU's mean power is the limit, relative to the full clock.
-
-    They are 1 where the limit is not reached, or not known. The slowest of n GPUs sets the pace of
-    a step, and the others wait for it. Its clock lies ``clock_spread x extreme_of(n)`` below the
-    mean.
+    Attributes
+    ----------
+    work
+        The work of the slowest GPU, at its clock.
+    clock
+        Clock of the slowest GPU, relative to the full one.
+    joules
+        Energy above idle of an average GPU, in joules.
     """
-    middle = _clock(load, 1.0, power)
-    behind = power.clock_spread * extreme_of(num_gpus)
-    if not np.any(behind):
-        return Clocks(middle, middle)
-    return Clocks(_clock(load, np.maximum(1.0 - behind, _LEAST_PACE), power), middle)
+
+    work: T
+    clock: Real
+    joules: Real
 
 
-def _clock(load: Load, pace: Real, power: Power) -> Real:
+def balance_of(
+    work: T,
+    load: Load,
+    at: Callable[[Real], tuple[T, Load]],
+    power: Power,
+    num_gpus: Real,
+) -> Balance[T]:
+    """Return the work at the clock at which a GPU's mean power is the limit.
+
+    The clock is 1 where the limit is not reached, or not known. The slowest of n GPUs sets the pace
+    of a step, and the others wait for it. Its clock lies ``clock_spread x extreme_of(n)`` below the
+    mean.
+
+    Slower arithmetic hides more transfers, so the balance is that of the waits at the clock itself.
+    Secants find it: seconds and joules are linear in the seconds of the arithmetic between the
+    points at which a transfer is hidden.
+
+    Parameters
+    ----------
+    work, load
+        The work at full clock, and its load.
+    at
+        Makes the work, and its load, at a clock.
+    """
+    pace = np.maximum(1.0 - power.clock_spread * extreme_of(num_gpus), _LEAST_PACE)
+    clock: Real = 1.0
+    slope: Real = 0.0
+    found = _clock(load, pace, power)
+    for _ in range(_MOST_SECANTS):
+        gap = clock - found
+        if not np.any(np.abs(gap) > _CLOSE):
+            break
+        step = gap / (1.0 - slope)
+        work, load = at(clock - step)
+        before, found = found, _clock(load, pace, power, found)
+        slope = np.where(step == 0, 0.0, (before - found) / np.where(step == 0, 1.0, step))
+        clock, slope = clock - step, np.minimum(np.maximum(slope, 0.0), _STEEPEST)
+    middle = found if not np.any(pace < 1.0) else _clock(load, 1.0, power, found)
+    return Balance(work, clock, joules_of(load, middle, power))
+
+
+def _clock(load: Load, pace: Real, power: Power, start: Real = 1.0) -> Real:
     """Return the clock of a GPU that is `pace` times as fast as an average one at the same power.
 
     Its arithmetic takes ``pace ^ -power_exponent`` times the energy. Power grows with the clock to
     that exponent, so with arithmetic alone the clock is `pace` times that of the average GPU. Other
     work draws at most the limit, in unchanged time: arithmetic does not slow down to make room for
-    it.
+    it. Newton's method begins at a clock `start`.
     """
     limit, exponent = power.power_limit_watts, power.power_exponent
     room = np.maximum(limit - power.gpu_idle_watts, _LEAST_ROOM * limit)
@@ -126,13 +174,16 @@ def _clock(load: Load, pace: Real, power: Power) -> Real:
     joules = load.arithmetic_joules / (power.clock_at_limit ** (exponent - 1.0) * pace**exponent)
     rest = np.minimum(load.other_joules - room * load.others, 0.0)
     exceeds = joules + rest > room * load.arithmetic
-    clock = np.ones_like(joules + rest + room)
+    clock = np.where(exceeds, start, 1.0)
     if not np.any(exceeds):
         return clock
     for _ in range(_STEPS):
         grown = joules * clock ** (exponent - 1.0)
         above = grown * clock + rest * clock - room * load.arithmetic
-        clock = np.where(exceeds, clock - above / (exponent * grown + rest), 1.0)
+        step = np.where(exceeds, above / (exponent * grown + rest), 0.0)
+        clock = clock - step
+        if np.all(np.abs(step) < _CLOSE):
+            break
     return clock
 
 
@@ -165,21 +216,13 @@ def joules_of(load: Load, clock: Real, power: Power) -> Real:
     return load.other_joules + load.arithmetic_joules * _energy(clock, power)
 
 
-def vocabulary_joules(flops: Real, streams: Real, clock: Real, problem: Problem) -> Real:
-    """Return the joules above idle of the vocabulary: matmuls in 16 bits, and memory traffic.
+def gemm_joules(flops: Real, problem: Problem, low_format: Place | None = None) -> Real:
+    """Return the energy of GEMMs in a format, that of `precision` by default.
 
-    Parameters
-    ----------
-    streams
-        Seconds of memory traffic.
+    It holds at `clock_at_limit`.
     """
-    matmuls = problem.power.gemm_joules_per_flop * flops * _energy(clock, problem.power)
-    return matmuls + memory_watts(problem) * streams
-
-
-def gemm_joules(flops: Real, problem: Problem) -> Real:
-    """Return the energy of GEMMs in the format of `precision`, at `clock_at_limit`."""
-    return of_format(problem.power.joules_per_flop, problem.formats.low_format) * flops
+    number_format = problem.formats.low_format if low_format is None else low_format
+    return of_format(problem.power.joules_per_flop, number_format) * flops
 
 
 def memory_watts(problem: Problem) -> Real:

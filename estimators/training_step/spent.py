@@ -30,10 +30,11 @@ class Spent(NamedTuple):
         Part of the step -> seconds.
     seconds, forward
         Seconds of both passes, and of the forward pass.
-    waits
-        Seconds that the GPU waits for the host, if passes do not make up for each other.
-    launched
-        Seconds in which the host launches both passes.
+    waits, forward_waits
+        Seconds that the GPU waits for the host in both passes, and in the forward pass, if passes
+        do not make up for each other.
+    launched, forward_launched
+        Seconds in which the host launches both passes, and the forward pass.
     launches, forward_launches
         Number of launches of both passes, and of the forward pass.
     clock, joules, weight_gradients
@@ -48,7 +49,9 @@ class Spent(NamedTuple):
     seconds: Real
     forward: Real
     waits: Real
+    forward_waits: Real
     launched: Real
+    forward_launched: Real
     launches: Real
     forward_launches: Real
     clock: Real
@@ -102,7 +105,9 @@ def spent_on(layer: Layer, size: Size, problem: Problem, layout: Layout) -> Spen
         seconds=layer.seconds,
         forward=layer.forward_seconds,
         waits=both["host"],
+        forward_waits=forward["host"],
         launched=host.seconds,
+        forward_launched=host.forward,
         launches=host.launches,
         forward_launches=host.forward_launches,
         clock=layer.clock,

@@ -118,13 +118,13 @@ def costs_of(shared: Shared, problem: Problem) -> Costs:
         for kind in kinds
     }
     average = over_kinds({kind.name: kind.share for kind in kinds}, spent)
-    vocabulary = vocabulary_of(shared.vocabulary, problem, average.clock)
+    vocabulary = vocabulary_of(shared.vocabulary, problem)
     if np.any(problem.shape.num_mtp_layers):
-        seconds, joules, clock = (
+        seconds, joules = (
             of_last(kinds, [getattr(of_kind, name) for of_kind in spent.values()])
             for name in FurtherLayer._fields
         )
-        further = FurtherLayer(seconds, joules, clock)
+        further = FurtherLayer(seconds, joules)
         vocabulary = with_further_tokens(vocabulary, further, size, problem, table)
     layer = take(average, to_layer)
     by_kind = take(spent, to_layer) if len(kinds) > 1 else {kinds[0].name: layer}
@@ -164,7 +164,14 @@ def passes(
     adding = np.where(is_single, added.share, adding)
     busy = both + adding - num_layers * layer.waits
     saved = np.where(is_single, saved_seconds(layer, busy, num_layers, problem), 0.0)
-    forward = forward - saved / 3
+    busy_layer = layer.forward - layer.forward_waits
+    busy_forward = forward - num_layers * layer.forward_waits
+    evened = forward_seconds(layer, busy_forward, busy, num_layers, problem)
+    runs_ahead = is_single & (problem.shape.sparse_share == 0)
+    forward = np.where(runs_ahead, evened, forward)
+    # the host's waits in a layer, less those that the stage saves
+    of_layer = np.maximum((forward - of_ends / 3) / num_layers, busy_layer)
+    of_layer = np.where(runs_ahead, of_layer, layer.forward)
 
     microbatches = microbatches_of(problem.run, layout)
     parts = {name: microbatches * part for name, part in once.items()}
@@ -182,8 +189,8 @@ def passes(
     return parts, Window(
         forward,
         both + adding - saved - forward,
-        layer.forward,
-        layer.seconds - layer.forward,
+        of_layer,
+        layer.seconds - saved / num_layers - of_layer,
         microbatches,
         layout.pipeline_parallel,
         layout.virtual_pipeline,
@@ -230,13 +237,43 @@ def saved_seconds(layer: Spent, work: Real, layers: Real, problem: Problem) -> R
     layers
         Layers of the stage.
     """
-    host = problem.host
-    vocabulary = host.vocabulary_launches * host.host_seconds_per_launch
-    together = np.maximum(layers * layer.launched + vocabulary - work, 0.0)
-    # the launches of a pass are about half of those of both
-    room = 2 * QUEUE
-    saved = (layers * layer.waits - together) * (room / np.maximum(layers * layer.launches, room))
+    launched = layers * layer.launched + vocabulary_launched(problem)
+    together = np.maximum(launched - work, 0.0)
+    saved = (layers * layer.waits - together) * queued_share(layer, layers)
     return np.where(problem.shape.sparse_share > 0, 0.0, saved)
+
+
+def forward_seconds(
+    layer: Spent, forward: Real, work: Real, layers: Real, problem: Problem
+) -> Real:
+    """Return the seconds of the forward pass of a single stage.
+
+    A pass lasts as long as its launches, if these take longer. The other pass, during which the
+    host runs ahead, makes up for that.
+
+    Parameters
+    ----------
+    forward, work
+        Seconds of the GPU for the forward pass of a microbatch, and for both.
+    """
+    # a third of the launches of the vocabulary are forward, as of its time
+    vocabulary = vocabulary_launched(problem)
+    launched = layers * layer.forward_launched + vocabulary / 3
+    others = layers * (layer.launched - layer.forward_launched) + vocabulary * 2 / 3
+    ahead = np.maximum(forward - launched, 0.0)
+    behind = np.maximum(others - (work - forward), 0.0)
+    return np.maximum(forward, launched) - np.minimum(ahead, behind) * queued_share(layer, layers)
+
+
+def queued_share(layer: Spent, layers: Real) -> Real:
+    """Return the share of its launches that the host can be ahead by, of half of both passes'."""
+    room = 2.0 * QUEUE
+    return room / np.maximum(layers * layer.launches, room)
+
+
+def vocabulary_launched(problem: Problem) -> Real:
+    """Return the seconds in which the host launches embedding, output layer and loss."""
+    return problem.host.vocabulary_launches * problem.host.host_seconds_per_launch
 
 
 def transfers(layer: Spent, microbatches: Real, problem: Problem, layout: Layout) -> Real:
@@ -247,7 +284,7 @@ def transfers(layer: Spent, microbatches: Real, problem: Problem, layout: Layout
     and waits of its host, take `pipeline_hop_seconds`.
 
     With m microbatches, v chunks, p stages and the hidden share o (0 for one chunk) a step has
-    ``v m (1 - o) + p - 1 + o p (v - 1)`` transfers each way.
+    ``v m (1 - o) + p - 1 + o min(p, m) (v - 1)`` transfers each way.
     """
     group = network.pipeline_of(problem.network, layout)
     once = network.neighbour_seconds(group, layer.sent_bytes, problem.network) + layer.gathering
@@ -256,7 +293,7 @@ def transfers(layer: Spent, microbatches: Real, problem: Problem, layout: Layout
     # a stage with several chunks waits only while the pipeline fills and drains
     overlap = np.where(chunks > 1, problem.overlap.pipeline_overlap_fraction, 0.0)
     steady = chunks * microbatches * (1 - overlap)
-    ends = stages - 1 + overlap * stages * (chunks - 1)
+    ends = stages - 1 + overlap * np.minimum(stages, microbatches) * (chunks - 1)
     return np.where(stages > 1, 2 * once * (steady + ends), 0.0)
 
 

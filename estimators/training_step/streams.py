@@ -162,13 +162,20 @@ class MemoryWork(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """Seconds of the forward and of the backward pass.
+    """Seconds of memory-bound work in the forward and in the backward pass.
 
-    `experts` is the part of `forward` that puts tokens in order and works between routed experts.
+    Attributes
+    ----------
+    forward_bytes, backward_bytes
+        Bytes that the passes read and write.
+    experts
+        The part of `forward` that puts tokens in order and works between routed experts.
     """
 
     forward: Real
     backward: Real
+    forward_bytes: Real
+    backward_bytes: Real
     experts: Real = 0.0
 
 
@@ -186,6 +193,8 @@ def layer_seconds(size: Size, problem: Problem, layout: Layout) -> Streams:
     return Streams(
         forward.seconds(problem.system, of_layer + of_casts.forward),
         backward.seconds(problem.system, 1.5 * of_layer + of_casts.backward),
+        forward.moved,
+        backward.moved,
         experts,
     )
 
@@ -193,10 +202,11 @@ def layer_seconds(size: Size, problem: Problem, layout: Layout) -> Streams:
 def module_seconds(size: Size, problem: Problem, layout: Layout) -> dict[str, Real]:
     """Return the seconds of the forward kernels of each part of `recompute_modules`.
 
-    A repeated activation of experts counts also where one kernel does it with the matmuls.
+    A repeated activation of experts counts also where one kernel does it with the matmuls; clamps
+    of gates count only where they are separate kernels.
     """
     traffic = Traffic(size, problem, layout)
-    traffic.conditions["separate"] = 1.0
+    traffic.conditions["activates"] = 1.0
     return {
         name: traffic.work(kernels)[0].seconds(problem.system)
         for name, kernels in BY_MODULE.items()
@@ -332,6 +342,7 @@ def _conditions(size: Size, problem: Problem) -> dict[str, Real]:
     # kernels of PyTorch turn queries and keys, not a fused one: it lacks the factor of YaRN. The
     # fused kernel of latents has it
     is_slow = shape.uses_yarn & fused
+    is_separate = ~are_fused(problem)
     shares = {
         "dense": 1.0 - shape.sparse_share,
         "mixture": shape.sparse_share,
@@ -349,7 +360,8 @@ def _conditions(size: Size, problem: Problem) -> dict[str, Real]:
         "rotary": _turns_heads(shape) & ~is_slow & ~is_latent,
         "grouped": np.less(size.key, size.query) & ~is_latent & program.copies_grouped_queries,
         "gathers": np.less(size.rows, size.tokens),
-        "separate": ~are_fused(problem),
+        "separate": is_separate,
+        "activates": is_separate,
         "wide": in_32_bits,
         "narrow": ~in_32_bits,
         "attention_in_8_bits": equals(problem.kernels.attention_program, IN_8_BITS),

@@ -19,7 +19,6 @@ from estimators.training_step.gemm import stream_seconds
 from estimators.training_step.network import Group
 
 if TYPE_CHECKING:
-    from estimators.training_step.attention import Core
     from estimators.training_step.problem import Layout, Overlap, Problem
     from estimators.training_step.sizes import Size
     from estimators.values import Flag, Real
@@ -231,9 +230,7 @@ def _half(
     )
 
 
-def waits(
-    transfers: Transfers, problem: Problem, matmuls: dict[str, Real], core: Core
-) -> dict[str, Parts]:
+def waits(transfers: Transfers, problem: Problem, matmuls: Parts, core: Parts) -> dict[str, Parts]:
     """Return the seconds that each pass waits for transfers, and `hidden`: those that it loses.
 
     Transfers that hide behind arithmetic take multiprocessors, and so slow the arithmetic down:
@@ -243,6 +240,8 @@ def waits(
     ----------
     matmuls
         Seconds of a layer's matmuls, as in `matmuls.matmul_seconds`.
+    core
+        Seconds of the core of attention by pass.
     """
     tensor = _tensor(transfers, problem.overlap, matmuls)
     context = _context(transfers, problem.overlap, core)
@@ -255,8 +254,8 @@ def waits(
     # tokens of one microbatch travel during arithmetic of the other pass of another one, as far as
     # that hides no other transfer
     work = {
-        "forward": matmuls["forward"] + core.forward,
-        "backward": matmuls["input_gradient"] + matmuls["weight_gradient"] + core.backward,
+        "forward": matmuls["forward"] + core["forward"],
+        "backward": matmuls["input_gradient"] + matmuls["weight_gradient"] + core["backward"],
     }
     share: Real = 0.0
     sent = tokens["forward"] + tokens["backward"]
@@ -327,16 +326,16 @@ def _hidden(collective: Real, matmul: Real, pieces: Real, first_shard: Real) -> 
     return np.where(pieces > 0, in_pieces, np.minimum(collective, first_shard * matmul))
 
 
-def _context(transfers: Transfers, overlap: Overlap, core: Core) -> dict[str, Parts]:
+def _context(transfers: Transfers, overlap: Overlap, core: Parts) -> dict[str, Parts]:
     """Return the exposed and the hidden seconds of keys and values on their way around the ring.
 
     Each of c steps computes a c-th of attention. The keys and values of the next step travel
     meanwhile, except in the last step. Backward their gradients travel with them: twice the bytes.
     """
     parts: dict[str, Parts] = {}
-    for name, rounds, work in (("forward", 1.0, core.forward), ("backward", 2.0, core.backward)):
-        moved = rounds * transfers.ring
-        hidden = overlap.context_overlap_fraction * np.minimum(moved, transfers.steps * work)
+    for name, rounds in (("forward", 1.0), ("backward", 2.0)):
+        moved, work = rounds * transfers.ring, transfers.steps * core[name]
+        hidden = overlap.context_overlap_fraction * np.minimum(moved, work)
         parts[name] = {
             "context_comm": moved - hidden + transfers.corrections,
             "hidden": hidden,

@@ -59,10 +59,12 @@ class VocabularyWork(NamedTuple):
     ----------
     embedding, embedding_comm, output_comm
         See `Vocabulary`.
-    matmuls, loss, norm
-        Seconds of the output layer's matmuls, of the loss, and of the last norm.
-    flops
-        FLOPs of these matmuls.
+    matmuls, streams
+        Seconds of the output layer's matmuls; of the loss and of the last norm.
+    matmul_joules
+        Energy of these matmuls, at `clock_at_limit`.
+    moved, embedding_moved
+        Bytes that loss and norm, and the embedding, read and write.
     known
         1 where the size of the vocabulary is known, else 0.
     """
@@ -70,28 +72,54 @@ class VocabularyWork(NamedTuple):
     embedding: Real
     embedding_comm: Real
     matmuls: Real
-    loss: Real
-    norm: Real
+    streams: Real
     output_comm: Real
-    flops: Real
+    matmul_joules: Real
+    moved: Real
+    embedding_moved: Real
     known: Real
 
 
-def vocabulary_of(work: VocabularyWork, problem: Problem, clock: Real = 1.0) -> Vocabulary:
-    """Return the seconds and the energy of both passes.
-
-    Parameters
-    ----------
-    clock
-        Clock of the layers (`power.clocks_of`): matmuls slow down with it.
-    """
-    streams = work.loss + work.norm + work.embedding
+def vocabulary_of(work: VocabularyWork, problem: Problem) -> Vocabulary:
+    """Return the seconds and the energy of both passes."""
+    output = _at_limit(
+        *(work.matmuls, work.streams, work.output_comm, work.matmul_joules, work.moved), problem
+    )
+    embedding = problem.power.memory_joules_per_byte * work.embedding_moved
     return Vocabulary(
         work.known * work.embedding,
         work.embedding_comm,
-        work.known * (1 / clock * work.matmuls + work.loss + work.norm),
+        work.known * output.seconds,
         work.output_comm,
-        work.known * power.vocabulary_joules(work.flops, streams, clock, problem),
+        work.known * (output.joules + embedding),
+    )
+
+
+class _Limited(NamedTuple):
+    """Seconds and joules above idle of matmuls and streams, under the power limit."""
+
+    seconds: Real
+    joules: Real
+
+
+def _at_limit(
+    matmuls: Real, streams: Real, comm: Real, joules: Real, moved: Real, problem: Problem
+) -> _Limited:
+    """Return the matmuls and streams at the clock at which their mean power is the limit.
+
+    Parameters
+    ----------
+    comm
+        Seconds of collectives that the GPU waits for.
+    joules, moved
+        Energy of the matmuls at `clock_at_limit`, and bytes of the streams.
+    """
+    limits = problem.power
+    others = limits.memory_joules_per_byte * moved + limits.transfer_watts * comm
+    load = power.Load(matmuls, streams + comm, joules, others)
+    balance = power.balance_of(None, load, lambda _: (None, load), limits, problem.run.num_gpus)
+    return _Limited(
+        matmuls / balance.clock + streams, balance.joules - limits.transfer_watts * comm
     )
 
 
@@ -107,14 +135,16 @@ def vocabulary_work(size: Size, problem: Problem, layout: Layout) -> VocabularyW
     columns = np.maximum(problem.shape.vocab_size, 1) / layout.tensor_parallel
     logits, volume = size.tokens * columns, 2.0 * size.tokens * size.hidden
     casts = output_cast_bytes(size.tokens, size.hidden, logits, problem)
-    loss = stream_seconds(program.loss_traffic_bytes * logits + casts, system, 12.0)
+    of_loss = program.loss_traffic_bytes * logits + casts
+    loss = stream_seconds(of_loss, system, 12.0)
     if np.any(program.unvectorized_loss):
         loss = loss + lost_seconds(program.unvectorized_loss * logits, LOSS_BYTES, system)
     # last norm: 4 bytes forward, 6 backward; a row looked up 4, its gradient added in 32 bits 10
-    norm = stream_seconds(10.0 * size.rows * size.hidden, system, 2.0)
+    of_norm = 10.0 * size.rows * size.hidden
+    norm = stream_seconds(of_norm, system, 2.0)
     # the gradient of the embedding has a row for every entry of the vocabulary
     whole = program.embedding_gradient_bytes * columns * size.hidden
-    embedding = stream_seconds(14.0 * size.tokens * size.hidden + whole, system, 4.0)
+    looked_up = 14.0 * size.tokens * size.hidden + whole
     splits = layout.uses_sequence_parallel
     collective = np.where(
         splits,
@@ -125,14 +155,17 @@ def vocabulary_work(size: Size, problem: Problem, layout: Layout) -> VocabularyW
     small = 3 * network.reduce_seconds(group, 4.0 * size.tokens, problem.network)
     known = np.where(problem.shape.vocab_size > 0, 1.0, 0.0)
     twice = np.where(splits, 2.0, 1.0)
+    formats, flops = problem.formats, 3 * 2.0 * size.tokens * columns * size.hidden
+    number_format = np.where(formats.quantizes_output_layer, formats.low_format, IN_16_BITS)
     return VocabularyWork(
-        embedding,
+        stream_seconds(looked_up, system, 4.0),
         known * twice * collective,
         _matmul_seconds(size, columns, problem),
-        loss,
-        norm,
+        loss + norm,
         known * (collective * twice + small),
-        3 * 2.0 * size.tokens * columns * size.hidden,
+        power.gemm_joules(flops, problem, number_format),
+        of_loss + of_norm,
+        looked_up,
         known,
     )
 
@@ -167,11 +200,10 @@ def _added_up(seconds: Sequence[Real], problem: Problem) -> Real:
 
 
 class FurtherLayer(NamedTuple):
-    """Seconds and joules of a layer that predicts a further token, and its clock."""
+    """Seconds and joules of a layer that predicts a further token."""
 
     seconds: Real
     joules: Real
-    clock: Real
 
 
 def with_further_tokens(
@@ -182,7 +214,7 @@ def with_further_tokens(
     `vocabulary` is that of the next token alone.
     """
     times = problem.shape.num_mtp_layers
-    projection = projection_of(size, problem, layout, layer.clock)
+    projection = projection_of(size, problem, layout)
     output, embedding = vocabulary.output, vocabulary.embedding
     comm = projection.comm + vocabulary.output_comm + vocabulary.embedding_comm
     joules = layer.joules + projection.joules + vocabulary.joules
@@ -201,7 +233,7 @@ class Projection(NamedTuple):
     joules: Real
 
 
-def projection_of(size: Size, problem: Problem, layout: Layout, clock: Real) -> Projection:
+def projection_of(size: Size, problem: Problem, layout: Layout) -> Projection:
     """Return the costs of the projection of a further token.
 
     The projection, 2 h by h, is split by its columns. Ranks gather its result, and each takes its
@@ -210,7 +242,8 @@ def projection_of(size: Size, problem: Problem, layout: Layout, clock: Real) -> 
     wide, narrow = 2.0 * size.hidden, size.hidden / layout.tensor_parallel
     matmuls = _added_up(seconds_of(_passes(size.tokens, narrow, wide), problem), problem)
     # norms 4 forward and 6 backward, joined and parted 4 each
-    streams = stream_seconds(18.0 * size.rows * wide, problem.system, 8.0)
+    moved = 18.0 * size.rows * wide
+    streams = stream_seconds(moved, problem.system, 8.0)
     group = Group(layout.tensor_parallel, problem.network.nvlink_size)
     volume = 2.0 * size.tokens * size.hidden
     single = network.gather_seconds(group, volume, problem.network)
@@ -218,9 +251,7 @@ def projection_of(size: Size, problem: Problem, layout: Layout, clock: Real) -> 
     # under sequence parallelism: gathered before, and gradients scattered
     split = 2 * double + 2 * single
     whole = single + network.reduce_seconds(group, 2 * volume, problem.network)
-    flops = 3 * 2.0 * size.tokens * wide * narrow
-    return Projection(
-        matmuls / clock + streams,
-        np.where(layout.uses_sequence_parallel, split, whole),
-        power.vocabulary_joules(flops, streams, clock, problem),
-    )
+    comm = np.where(layout.uses_sequence_parallel, split, whole)
+    joules = power.gemm_joules(3 * 2.0 * size.tokens * wide * narrow, problem)
+    limited = _at_limit(matmuls, streams, comm, joules, moved, problem)
+    return Projection(limited.seconds, comm, limited.joules)

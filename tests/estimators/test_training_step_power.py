@@ -8,12 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from estimators.training_step.estimator import TRAINING_STEP
-from estimators.training_step.power import Load, clocks_of, extreme_of, joules_of
+from estimators.contract import PUBLISHED
+from estimators.training_step.estimator import RELATION, TRAINING_STEP
+from estimators.training_step.power import Balance, Load, balance_of, extreme_of, joules_of
 from estimators.training_step.problem import Power
 from tests.estimators.training_step_cases import GPT, IDEAL, step
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
+from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 
 BOARD: dict[str, Any] = {
@@ -46,9 +48,15 @@ def sustained(accelerator: str, number_format: str, software: str) -> dict[str, 
 # ---- the balance ----
 
 
+def balance(load: Load, board: dict[str, Any]) -> Balance[None]:
+    """Return the balance of a load that is the same at each clock."""
+    at = Power.of(board), board["num_gpus"]
+    return balance_of(None, load, lambda _: (None, load), *at)
+
+
 def clock_of(load: Load, board: dict[str, Any]) -> Any:
     """Return the clock of the slowest GPU."""
-    return clocks_of(load, Power.of(board), board["num_gpus"]).slowest
+    return balance(load, board).clock
 
 
 def test_products_alone_slow_down_by_the_third_root_of_the_power() -> None:
@@ -94,10 +102,11 @@ def test_the_energy_of_a_flop_holds_at_the_clock_at_which_it_was_measured() -> N
 def test_the_slowest_of_many_gpus_sets_the_clock() -> None:
     load = Load(1.0, 0.0, 8 * 574.0, 0.0)
     spread = {**BOARD, "clock_spread": 0.02}
-    # 2.9 standard deviations of 2 % below 0.5
-    slowest, middle = clocks_of(load, Power.of(spread), 512)
-    assert slowest == pytest.approx(0.5 * (1 - 0.02 * 2.915), rel=1e-3)
-    assert middle == pytest.approx(0.5)
+    # 3.0 standard deviations of 2 % below 0.5
+    found = balance(load, {**spread, "num_gpus": 512})
+    assert found.clock == pytest.approx(0.5 * (1 - 0.02 * extreme_of(512)), rel=1e-3)
+    # the average GPU draws the limit in its own time, and idles until the slowest is ready
+    assert found.joules == pytest.approx(8 * 574.0 * 0.5**2)
 
 
 def test_a_wide_spread_of_clocks_never_makes_the_slowest_faster() -> None:
@@ -123,6 +132,20 @@ def test_a_tenth_of_the_limit_is_left_for_work(idle: float) -> None:
 @pytest.mark.parametrize(("count", "expected"), [(1, 0.0), (8, 1.24), (64, 2.20), (512, 2.91)])
 def test_the_largest_of_some_normal_numbers(count: int, expected: float) -> None:
     assert extreme_of(count) == pytest.approx(expected, abs=0.01)
+
+
+def test_the_waits_are_those_at_the_clock() -> None:
+    # 1 s of arithmetic of 8 x 574 W hides half of what a transfer of 4 s takes longer than it
+    load = Load(1.0, 3.5, 8 * 574.0, 0.0)
+
+    def at(clock: Any) -> tuple[None, Load]:
+        return None, load._replace(others=4.0 - 0.5 / clock)
+
+    clock = balance_of(None, load, at, Power.of(BOARD), 8).clock
+    seconds = 4.0 + 0.5 / clock
+    assert 574.0 * seconds == pytest.approx(8 * 574.0 * clock**2, rel=1e-8)
+    # with the waits at full clock the mean would be below the limit
+    assert clock < clock_of(load, BOARD)
 
 
 def test_each_layout_has_its_own_clock() -> None:
@@ -159,6 +182,76 @@ def test_products_and_attention_of_a_step_slow_down() -> None:
     assert limited["gemm_seconds"] == pytest.approx(2 * free["gemm_seconds"])
     assert limited["attention_seconds"] == pytest.approx(2 * free["attention_seconds"])
     assert limited["gpu_watts"] == pytest.approx(1.25)
+
+
+def test_unfused_attention_streams_at_any_clock() -> None:
+    # the scores pass through memory: only the two matmuls slow down with the clock
+    limits = {
+        "gemm_joules_per_flop": 2e-12,
+        "attention_joules_per_flop": 2e-12,
+        "gpu_idle_watts": 1.0,
+        "memory_joules_per_byte": 0.0,
+    }
+    shape = {**IDEAL, **GPT, "attention": "unfused", **limits}
+    matmuls = step(shape)["attention_seconds"]
+    memory = {"hbm_bytes_per_second": 1e12, "hbm_efficiency": 1.0}
+    free = step({**shape, **memory})
+    limited = step({**shape, **memory, "power_limit_watts": 1.25})
+    clock = limited["relative_clock"]
+    assert clock < 1
+    slower = matmuls * (1 / clock - 1)
+    assert limited["attention_seconds"] == pytest.approx(free["attention_seconds"] + slower)
+    assert limited["elementwise_seconds"] == free["elementwise_seconds"]
+
+
+PACKAGED = (
+    # memory 8 -> 9.6 TB/s took 363 -> 442 s
+    "model=llama2_7B;accelerator=B200 SXM 180GB;num_gpus=8;seq_len=32768;global_batch_size=64;"
+    "microbatch_size=1;activation_recompute=full;attention=unfused",
+    "model=megatron_h100_70B;accelerator=B200 SXM 180GB;framework=megatron_core;num_gpus=128;"
+    "seq_len=32768;tensor_parallel=8;pipeline_parallel=2;microbatch_size=2;global_batch_size=32;"
+    "activation_recompute=full;zero_stage=3;precision=fp8;attention=unfused",
+    # the host is slower than the GPU, and exchanges hide in each pass
+    "model=megatron_1.7B;accelerator=B300 SXM;framework=deepspeed;num_gpus=512;"
+    "tensor_parallel=4;microbatch_size=1;global_batch_size=4096;activation_recompute=selective",
+    "model=gpt3_1.3B;accelerator=MI300X;framework=fsdp_compile;num_gpus=1024;tensor_parallel=8;"
+    "context_parallel=4;microbatch_size=1;global_batch_size=32;activation_recompute=selective",
+)
+FASTER = {
+    "memory": ("hbm_bytes_per_second",),
+    "NVLink": ("nvlink_bytes_per_second",),
+    "peak": ("matrix_flops_per_second", "fp8_flops_per_second"),
+    "attention": ("attention_rate_factor",),
+}
+
+
+@pytest.mark.parametrize("inputs", PACKAGED)
+def test_a_faster_part_never_slows_a_step(inputs: str) -> None:
+    row = dict(word.split("=") for word in inputs.split(";"))
+    base, resolved = _evaluated([row])
+    rates = [
+        {**row, **{name: str(1.2 * float(resolved[name][0])) for name in names}}
+        for names in FASTER.values()
+    ]
+    faster, _ = _evaluated(rates)
+    assert np.all(faster <= base * (1 + 1e-9)), dict(zip(FASTER, faster / base, strict=True))
+
+
+def _evaluated(rows: list[dict[str, str]]) -> tuple[Any, Any]:
+    """Return the seconds of the steps of rows, and their resolved columns."""
+    table = pl.DataFrame(rows)
+    resolved = resolve_rows(TRAINING_STEP, RELATION, table, packaged_catalog(), PUBLISHED)
+    assert resolved.is_good.all()
+    return evaluate_rows(resolved, ("step_seconds",))["step_seconds"], resolved.columns
+
+
+def test_the_output_layer_has_its_own_clock() -> None:
+    # layers that wait for the host draw less than the limit, matmuls of the vocabulary more
+    limits = {"gemm_joules_per_flop": 2e-12, "power_limit_watts": 1.25, "gpu_idle_watts": 1.0}
+    waits = {"host_seconds_per_layer": 10.0, "vocab_size": 65_536}
+    free, limited = (step({**IDEAL, **GPT, **waits, **more}) for more in ({}, limits))
+    assert limited["relative_clock"] == 1
+    assert limited["vocabulary_seconds"] == pytest.approx(2 * free["vocabulary_seconds"])
 
 
 def test_the_power_of_a_step_is_its_energy_over_its_time() -> None:

@@ -9,22 +9,26 @@ import pytest
 from estimators.training_step import streams
 from estimators.training_step.modules import MODULES
 from estimators.training_step.own_tables import rows_of
-from estimators.training_step.problem import Layout
-from estimators.training_step.sizes import size_of
+from estimators.training_step.problem import Layout, Problem
+from estimators.training_step.sizes import Size, size_of
 from tests.estimators.training_step_cases import MOE, problem_with, resolve
 from warehouse.database.catalog import packaged_catalog
 
 ROWS = rows_of("streams")
 
 
-def traffic_of(**given: object) -> streams.Traffic:
-    """Return the traffic of a mixture of experts on eight H100."""
+def problem_of(**given: object) -> tuple[Size, Problem, Layout]:
+    """Return a mixture of experts on eight H100."""
     row = {**MOE, "accelerator": "H100 SXM 80GB", "framework": "megatron_core", **given}
     columns, refusals = resolve([{**row, "num_gpus": 8, "expert_parallel": 8}], packaged_catalog())
     assert not refusals
     cell = {name: column[0] for name, column in columns.items()}
     problem, layout = problem_with(**cell), Layout.of(cell)
-    return streams.Traffic(size_of(problem, layout), problem, layout)
+    return size_of(problem, layout), problem, layout
+
+
+def traffic_of() -> streams.Traffic:
+    return streams.Traffic(*problem_of())
 
 
 def test_each_kernel_has_a_source() -> None:
@@ -60,6 +64,20 @@ def test_a_kernel_runs_where_all_of_its_conditions_hold() -> None:
     assert traffic.work([norm])[0] == (0.0, 0.0)
     traffic.conditions["plain"] = 0.5
     assert traffic.work([norm])[0].moved == 0.5 * 4 * traffic.elements["residual"]
+
+
+def test_fused_experts_repeat_their_activation_without_clamps() -> None:
+    whole = {"precision": "fp8", "captures_whole_steps": True, "uses_cuda_graphs": True}
+
+    def repeated(**given: object) -> tuple[float, float]:
+        size, problem, layout = problem_of(**given)
+        seconds = streams.module_seconds(size, problem, layout)
+        return float(seconds["moe_act"]), float(seconds["moe"])
+
+    plain, clamped = repeated(**whole), repeated(**whole, uses_gate_clamp=True)
+    assert plain == clamped
+    assert min(plain) > 0
+    assert repeated(uses_gate_clamp=True)[0] > repeated()[0]
 
 
 @pytest.mark.parametrize(("text", "number"), [("", 0.0), ("22/3", 22 / 3), ("a_bytes", "a_bytes")])
