@@ -302,7 +302,7 @@ def hardware_flops(
     sequences: Real,
     recompute: Text,
     recomputes_operations: Flag,
-    repeats_core: Flag = True,
+    repeats_core: Flag,
 ) -> Real:
     """Return the model FLOPs with the recomputed ones (HFU, arXiv 2205.05198).
 
