@@ -185,20 +185,3 @@ def test_replicas_change_communication_alone(machine: str, number: int) -> None:
     old, new = results(rows), changed(rows, **twice_as_many(rows))
     assert_same(rows, old, new, WORK)
     assert_never_less(rows, new["optimizer_seconds"], old["optimizer_seconds"])
-
-
-@sizes
-@machines
-def test_more_replicas_never_make_a_step_faster(machine: str, number: int) -> None:
-    """But for the optimizer, whose states they share.
-
-    GPUs are a power of two: other numbers divide into other slices of NVLink domains when they
-    double. Rings of two GPUs are as fast as longer ones here.
-    """
-    rows, complete = steps_on(machine, number)
-    rows = {**rows, "expert_tensor_parallel": complete["expert_tensor_parallel"]}
-    rows["pair_ring_share"] = np.ones(number)
-    rows = kept(rows, np.log2(rows["num_gpus"]) % 1 == 0)
-    old, new = results(rows), changed(rows, **twice_as_many(rows))
-    rest = [found["step_seconds"] - found["optimizer_seconds"] for found in (old, new)]
-    assert_never_less(rows, *rest)
