@@ -1,8 +1,8 @@
 """Seconds of collectives and transfers on nodes of GPUs with a network card each.
 
 Ranks are numbered as in frameworks: tensor-parallel neighbours first, then context, data and
-pipeline. A node is the part of an NVLink domain that a run has (`gpus_in_domain`). Members in one
-node exchange over NVLink. A ring over several nodes uses the network cards
+pipeline. A node is the part of an NVLink domain that a run has (`domains.gpus_in_domain`). Members in
+one node exchange over NVLink. A ring over several nodes uses the network cards
 of all its members in a node at once; other groups use the other cards.
 
 Source: arXiv 2104.04473 section 3 (placement), NCCL's ring and tree algorithms (a ring moves
@@ -11,14 +11,11 @@ Source: arXiv 2104.04473 section 3 (placement), NCCL's ring and tree algorithms 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from estimators.factored import distinct_rows
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Network
@@ -48,29 +45,6 @@ class Group:
         # the remainder of whole numbers; `np.remainder` takes ten times as long
         rest = self.size - self.full * np.floor(self.size / self.full)
         return np.where(rest > 0, rest, self.full)
-
-
-def gpus_in_domain(num_gpus: Real, nvlink_size: Real) -> Real:
-    """Return the GPUs that a run has in each NVLink domain: an aligned slice of it.
-
-    A scheduler allots equal slices of as few domains as possible. A run of 2,048 GPUs has 64 of the
-    72 of each NVL72 (Slurm, topology/block: `sbatch --segment=16` for nodes of 4 GPUs). Where no
-    equal slice is at least half as large as that of the fewest domains, domains are filled up to
-    their share, and the last one has the rest.
-    """
-    if np.ndim(num_gpus) == 0 and np.ndim(nvlink_size) == 0:
-        return _slice(int(num_gpus), int(nvlink_size))
-    gpus, size = np.broadcast_arrays(num_gpus, nvlink_size)
-    rows, place = distinct_rows({"gpus": gpus, "size": size}, ("gpus", "size"))
-    pairs = zip(rows["gpus"].tolist(), rows["size"].tolist(), strict=True)
-    return np.array([_slice(int(gpus), int(size)) for gpus, size in pairs]).take(place)
-
-
-@lru_cache(maxsize=65_536)
-def _slice(gpus: int, size: int) -> float:
-    fewest = math.ceil(gpus / size)
-    equal = (gpus // domains for domains in range(fewest, 2 * fewest + 1) if gpus % domains == 0)
-    return float(next(equal, math.ceil(gpus / fewest)))
 
 
 def groups(network: Network, layout: Layout) -> dict[str, Group]:

@@ -19,8 +19,8 @@ from estimators.kernels.loads import MeasuredLoads
 from estimators.structure import Structure
 from estimators.training_step import recipes
 from estimators.training_step.dispatch_rules import hides_dispatch
+from estimators.training_step.domains import gpus_in_domain
 from estimators.training_step.modules import flags_of
-from estimators.training_step.network import gpus_in_domain
 from estimators.training_step.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class System(Structure):
 class Network(Structure):
     """Both networks of a GPU, in its node and beyond: rates, efficiencies and latencies.
 
-    `nvlink_size` are the GPUs that the run has in an NVLink domain (`network.gpus_in_domain`).
+    `nvlink_size` are the GPUs that the run has in an NVLink domain (`domains.gpus_in_domain`).
     """
 
     nvlink_size: Real

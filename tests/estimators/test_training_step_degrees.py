@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimators.training_step.network import gpus_in_domain
+from estimators.training_step.domains import gpus_in_domain
 from tests.estimators.training_step_cases import (
     LLAMA,
     step,
@@ -350,6 +350,8 @@ def test_a_ring_over_racks_does_not_depend_on_the_number_of_racks() -> None:
     # the last rack; 256, 512, 1,024 and 2,048 GPUs took 0.586, 2.68, 1.46 and 0.93 s
     ring = {
         "nvlink_size": 72,
+        "num_heads": 8,
+        "head_size": 64,
         "tensor_parallel": 8,
         "network_bytes_per_second": 1e9,
         "network_efficiency": 1.0,
