@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,8 +33,9 @@ from estimators.contract import (
     Values,
 )
 from estimators.factored import Gathered
+from estimators.hints import tried_hints
 from estimators.id_set import IdSet
-from estimators.inputs import Inputs
+from estimators.inputs import Broken, Inputs
 from estimators.rules import Rule
 from estimators.timings import TimedKernels
 
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 PLANNED = ("model", "accelerator", "num_gpus", "global_batch_size", "seq_len")
 """Problem columns that a plan sets."""
+
+_TRIED = 100
+"""Refusals of a batch whose hints are tried: an error lists ten rows."""
 
 
 def height(columns: Columns) -> int:
@@ -391,8 +395,29 @@ class Estimator:
         """
         inputs = Inputs(columns, relation.real)
         self.complete(inputs, relation, catalog, mends)
+        broken = inputs.broken[:_TRIED]
+        hints = self.hints(broken, relation, columns, catalog, mends)
+        for fault, hint in zip(broken, hints, strict=True):
+            inputs.refusals[fault.refusal] = replace(inputs.refusals[fault.refusal], hint=hint)
         names = (*self.problem_columns, *self.choice_columns, *relation.keys)
         return inputs.finish(names, self.optional_columns), inputs.refusals
+
+    def hints(
+        self,
+        broken: Sequence[Broken],
+        relation: Relation,
+        columns: Columns,
+        catalog: Catalog,
+        mends: Mends,
+    ) -> list[str]:
+        """Return a hint for each rule that rows of input columns break, tried on every rule."""
+
+        def complete(changed: Columns) -> Inputs:
+            inputs = Inputs(changed, relation.real, has_hints=False)
+            self.complete(inputs, relation, catalog, mends)
+            return inputs
+
+        return tried_hints(broken, columns, self.rules(mends), complete) if broken else []
 
     def estimate(
         self,

@@ -20,6 +20,16 @@ _HINTED = 100
 """Rows of a rule that get a hint: it tries thousands of values, and an error lists ten rows."""
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that a row breaks, with the values that it reads and the number of the refusal."""
+
+    rule: Rule
+    row: int
+    values: Mapping[str, Scalar]
+    refusal: int = 0
+
+
 class Inputs(dict[str, Array]):
     """A batch of input rows, completed and checked column by column.
 
@@ -31,13 +41,29 @@ class Inputs(dict[str, Array]):
         Input columns: numbers with NaN for missing, texts and flags as objects with None.
     real
         Columns whose whole numbers may be real here.
+    has_hints
+        Whether refusals by rules get a hint.
+
+    Attributes
+    ----------
+    refusals
+        Why rows are refused.
+    broken
+        The first of them that come from rules.
+    is_faulty
+        The rows that are refused for another reason than a rule.
     """
 
-    def __init__(self, columns: Columns, real: Collection[str] = ()) -> None:
+    def __init__(
+        self, columns: Columns, real: Collection[str] = (), *, has_hints: bool = True
+    ) -> None:
         super().__init__()
         self._dictionary = {**COLUMNS, **{name: COLUMNS[name].as_real() for name in real}}
         self.num_rows = len(next(iter(columns.values()))) if columns else 0
         self.refusals: list[Refusal] = []
+        self.broken: list[Broken] = []
+        self.is_faulty = np.zeros(self.num_rows, dtype=bool)
+        self._has_hints = has_hints
         self._good = np.ones(self.num_rows, dtype=bool)
         for name, values in columns.items():
             is_number = self._dictionary[name].kind in NUMBERS
@@ -97,6 +123,7 @@ class Inputs(dict[str, Array]):
         for row in np.flatnonzero(rows).tolist():
             value = _scalar(self[name][row], self._dictionary[name])
             self.refusals.append(Refusal(name, value, reason, hint, row))
+        self.is_faulty |= rows
         self._good &= ~rows
 
     def require(self, names: Iterable[str], hint: str) -> None:
@@ -122,12 +149,15 @@ class Inputs(dict[str, Array]):
                 broken = self._good & ~rule.holds(self)
             for number, row in enumerate(np.flatnonzero(broken).tolist()):
                 scalars = {n: _scalar(self[n][row], self._dictionary[n]) for n in rule.needs}
+                has_hint = self._has_hints and number < _HINTED
+                if has_hint:
+                    self.broken.append(Broken(rule, row, scalars, len(self.refusals)))
                 self.refusals.append(
                     Refusal(
                         rule.column,
                         scalars.get(rule.column),
                         rule.reason(scalars),
-                        rule.hint(scalars) if number < _HINTED else "",
+                        rule.hint(scalars) if has_hint else "",
                         row,
                         rule.is_of_program,
                     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,9 +13,19 @@ from estimators.names import any_of
 from estimators.values import Array, Flag, Values
 
 Explanation = Callable[[Values], str]
+Admits = Callable[[str, Array], Array]
+"""Takes a column and values of it that keep a rule; returns which of them break no other rule."""
 
 _TRIED = 4_096
 """Values that a hint tries: the least ones, and those to either side of the row's."""
+
+_NEAR = 8
+"""Values to either side of the row's that keep a rule, of which other rules admit some."""
+
+
+def anything(_name: str, values: Array) -> Array:
+    """Admit all values: no other rule is known."""
+    return np.ones(len(values), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,8 @@ class Rule:
         The hint for such a row. By default values that keep the rule are found by trying.
     varies
         Columns of which `hint` tries values; by default `column`.
+    listed
+        Returns all values that keep the rule, by column, where trying does not find them.
     is_of_program
         Whether it is a rule of one program, and no rule of arithmetic: a run that happened may
         break it.
@@ -51,31 +63,49 @@ class Rule:
     advice: Explanation | None = None
     varies: tuple[str, ...] = ()
     is_of_program: bool = False
+    listed: Callable[[Values], Mapping[str, Iterable[int]]] | None = None
 
     def is_kept(self, row: Values) -> bool:
         """Return whether a row keeps the rule; a faulty row may divide by zero."""
         with np.errstate(all="ignore"):
             return bool(np.all(self.holds(row)))
 
-    def hint(self, row: Values) -> str:
-        """Return how to keep the rule: the nearest values of a column that do, or the advice."""
+    def may_keep(self, row: Values, name: str) -> bool:
+        """Return whether the row keeps the rule with another value of a column of numbers."""
+        least = int(COLUMNS[name].minimum or 0)
+        tried = np.arange(least, least + _TRIED, dtype=np.float64)
+        return len(self._keeping(row, name, tried)) > 0
+
+    def hint(self, row: Values, admits: Admits = anything) -> str:
+        """Return how to keep the rule: values of a column that do and are admitted, or advice."""
         if self.advice is not None:
             return self.advice(row)
+        if self.listed is not None:
+            lists = {
+                name: self._listed(name, some, admits) for name, some in self.listed(row).items()
+            }
+        else:
+            lists = {
+                name: self._nearest(row, name, admits) for name in self.varies or (self.column,)
+            }
         words: list[str] = []
-        for name in self.varies or (self.column,):
-            values = self._nearest(row, name)
+        for name, values in lists.items():
             is_named = bool(words) or name != self.column
             words += [f"`{name}` {values}" if is_named else values] if values else []
         others = " or ".join(f"`{name}`" for name in self.needs)
         return f"use {', or '.join(words)}" if words else f"use another {others}"
 
-    def _nearest(self, row: Values, name: str) -> str:
+    def _listed(self, name: str, values: Iterable[int], admits: Admits) -> str:
+        tried = np.array(list(values), dtype=np.float64)
+        return one_of(map(int, tried[admits(name, tried)].tolist()))
+
+    def _nearest(self, row: Values, name: str, admits: Admits) -> str:
         """Return the values of a column next to the row's that keep the rule; "" for none."""
         column, value = COLUMNS[name], row[name]
         if column.kind in ("str", "bool"):
             known = (True, False) if column.kind == "bool" else column.choices
-            tried = np.array(known, dtype=object)
-            return any_of([str(value).lower() for value in self._keeping(row, name, tried)])
+            keeping = self._keeping(row, name, np.array(known, dtype=object))
+            return any_of([str(kept).lower() for kept in keeping[admits(name, keeping)]])
         if column.kind == "float" or value is None:
             return ""
         least = int(column.minimum or 0)
@@ -84,10 +114,15 @@ class Rule:
         tried = tried[tried != value].astype(np.float64)
         keeping = self._keeping(row, name, tried)
         below, above = keeping[keeping < value], keeping[keeping > value]
-        if not len(above) and 1 < len(below) == np.count_nonzero(tried <= below[-1]):
+        has_all_below = not len(above) and 1 < len(below) == np.count_nonzero(tried <= below[-1])
+        has_all_above = not len(below) and 0 < len(above) == np.count_nonzero(tried >= above[0])
+        below, above = below[-_NEAR:], above[:_NEAR]
+        is_admitted = admits(name, np.concatenate([below, above]))
+        if has_all_below and is_admitted.all():
             return f"at most {below[-1]:.0f}"
-        if not len(below) and 0 < len(above) == np.count_nonzero(tried >= above[0]):
+        if has_all_above and is_admitted.all():
             return f"{above[0]:.0f} or more"
+        below, above = below[is_admitted[: len(below)]], above[is_admitted[len(below) :]]
         return any_of([f"{number:.0f}" for number in (*below[-1:], *above[:1])])
 
     def _keeping(self, row: Values, name: str, tried: Array) -> Array:
@@ -143,8 +178,8 @@ def divides_number(
         By default all divisors.
     """
 
-    def divisors_of_number(row: Values) -> str:
-        return f"use {one_of(divisors(max(int(number(row)), 1)))}"
+    def divisors_of_number(row: Values) -> dict[str, Iterable[int]]:
+        return {column: divisors(max(int(number(row)), 1))}
 
     return Rule(
         name,
@@ -152,7 +187,8 @@ def divides_number(
         (column, *needs),
         lambda values: np.equal(np.remainder(number(values), np.maximum(values[column], 1)), 0),
         lambda row: f"does not divide {words(row)}",
-        advice or divisors_of_number,
+        advice,
+        listed=divisors_of_number,
     )
 
 
@@ -174,13 +210,11 @@ def _plain(number: float) -> str:
 
 def only(column: str, value: str, rule: Rule) -> Rule:
     """Return `rule` for rows whose `column` is `value`; others keep it."""
-    return Rule(
-        f"{rule.name} ({value})",
-        rule.column,
-        (*rule.needs, column),
-        lambda values: np.not_equal(values[column], value) | rule.holds(values),
-        rule.reason,
-        rule.hint,
+    return replace(
+        rule,
+        name=f"{rule.name} ({value})",
+        needs=(*rule.needs, column),
+        holds=lambda values: np.not_equal(values[column], value) | rule.holds(values),
     )
 
 

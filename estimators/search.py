@@ -37,7 +37,7 @@ from estimators.contract import (
 )
 from estimators.enumeration import Axis, enumerate_layouts
 from estimators.estimator import Estimator, height
-from estimators.inputs import Inputs, records
+from estimators.inputs import Broken, Inputs, records
 from estimators.rules import Rule
 
 CHUNK_CELLS = 2_048
@@ -101,7 +101,7 @@ class BaseSearch(Search):
     ) -> None:
         """Raise if a value is faulty, or if a fixed value leaves no layout in any cell."""
         refusals: list[Refusal] = []
-        layouts = _Layouts(self, space)
+        layouts = _Layouts(self, space, catalog)
         for inputs in self._completed(space, catalog, mends):
             refusals = distinct([*refusals, *inputs.refusals])
             if not refusals and not layouts.is_settled:
@@ -188,9 +188,10 @@ class BaseSearch(Search):
     def _known(self, cell: Cell) -> Values:
         return {**dict.fromkeys(self.estimator.optional_columns), **cell.values}
 
-    def why(self, cell: Cell, name: str, value: Scalar) -> Refusal:
+    def why(self, cell: Cell, name: str, value: Scalar, catalog: Catalog) -> Refusal:
         """Return why `value` leaves no layout: a rule that it breaks, or no layout has it."""
         broken = self._broken({**self._known(cell), **cell.fixed}, cell.mends, name)
+        broken = broken or self._broken_by_all(cell, name, catalog)
         hint = (
             "use a value that divides the number it splits (layers, heads, sequences ...), given "
             "the other values of the study"
@@ -214,6 +215,27 @@ class BaseSearch(Search):
             if applies and not rule.is_kept(known):
                 value = known.get(rule.column)
                 return Refusal(rule.column, value, rule.reason(known), rule.hint(known))
+        return None
+
+    def _broken_by_all(self, cell: Cell, name: str, catalog: Catalog) -> Refusal | None:
+        """Return the refusal by the first rule on a column that all layouts of a cell break.
+
+        The fixed values break it with the least values of the columns that it reads besides, and
+        with other values of each of these.
+        """
+        known, of = {**self._known(cell), **cell.fixed}, self.estimator
+        for rule in of.search_rules(cell.mends):
+            free = [need for need in rule.needs if need not in known]
+            if name not in rule.needs or any(COLUMNS[need].kind != "int" for need in free):
+                continue
+            row = {**known, **{need: int(COLUMNS[need].minimum or 0) for need in free}}
+            if rule.is_kept(row) or any(rule.may_keep(row, need) for need in free):
+                continue
+            given = {key: (some,) for key, some in {**cell.values, **cell.fixed}.items()}
+            columns = Inputs(combinations(given), self.relation.real)
+            broken = (Broken(rule, 0, row),)
+            [hint] = of.hints(broken, self.relation, columns, catalog, cell.mends)
+            return Refusal(rule.column, row[rule.column], rule.reason(row), hint)
         return None
 
 
@@ -352,8 +374,8 @@ class _Layouts:
         Whether every value has a layout, so that further cells need not be counted.
     """
 
-    def __init__(self, search: BaseSearch, space: Space) -> None:
-        self._search = search
+    def __init__(self, search: BaseSearch, space: Space, catalog: Catalog) -> None:
+        self._search, self._catalog = search, catalog
         self._wanted = search.held_pairs(space)
         self._first: Cell | None = None
         self._asked: dict[Pair, Cell] = {}
@@ -387,7 +409,8 @@ class _Layouts:
         """Raise `EmptySpaceError` unless every value and the space have a layout."""
         lost = {pair: cell for pair, cell in self._asked.items() if pair not in self._used}
         if lost:
-            raise EmptySpaceError(self._search.why(cell, *pair) for pair, cell in lost.items())
+            refused = (self._search.why(cell, *pair, self._catalog) for pair, cell in lost.items())
+            raise EmptySpaceError(distinct(refused))
         if not self._has_layout and self._first is not None:
             raise EmptySpaceError([self._search.empty(self._first)])
 

@@ -72,7 +72,7 @@ with columns of `problem` and `cell`. A view `leading_*` or `near_*` is drawn as
 made from. Opened by itself it is twice as wide, and the pointer highlights all lines of a box.
 """
 
-_LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)
+_LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT, "reference")
 _COLUMNS_SHOWN = {
     "results": 0,
     "records": 0,
@@ -131,7 +131,7 @@ def lineage_page() -> str:
             if thing.layer == layer
         ]
         parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(_LINEAGE_HEADER, rows)}")
-    for layer in ("results", "records", "reference", "macros"):
+    for layer in ("results", "records", "macros"):
         stored = [
             (f"`{thing.name}`", _names(_readers(thing.name)))
             for thing in described.things.values()

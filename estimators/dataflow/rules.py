@@ -7,6 +7,7 @@ whole numbers; the source computes it in doubles, and may be one step too high.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from operator import mul
 from typing import Any
@@ -79,13 +80,10 @@ def smallest_efficient(values: Values) -> Array:
 
 def _unless_skipped(rule: Rule) -> Rule:
     """Return a rule that `skip_efficiency_check` switches off."""
-    return Rule(
-        rule.name,
-        rule.column,
-        (*rule.needs, "skip_efficiency_check"),
-        lambda v: np.asarray(v["skip_efficiency_check"], dtype=bool) | rule.holds(v),
-        rule.reason,
-        lambda row: rule.hint(row) or "skip_efficiency_check = true admits it",
+    return replace(
+        rule,
+        needs=(*rule.needs, "skip_efficiency_check"),
+        holds=lambda v: np.asarray(v["skip_efficiency_check"], dtype=bool) | rule.holds(v),
     )
 
 

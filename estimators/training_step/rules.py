@@ -207,16 +207,22 @@ def _product(values: Values) -> Any:
     )
 
 
-def _other_degrees(row: Values) -> str:
-    """Return the product itself, or the replicas that the other degrees leave."""
-    others = int(row["tensor_parallel"] * row["context_parallel"] * row["pipeline_parallel"])
-    replicas, rest = divmod(int(row["num_gpus"]), max(others, 1))
-    if rest == 0 and replicas:
-        return f"use {_product(row)}, or `data_parallel` {replicas}"
-    return f"use {_product(row)}, or degrees that divide {row['num_gpus']}"
-
-
 _DEGREES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+
+
+def _other_degrees(row: Values) -> dict[str, list[int]]:
+    """Return the product, and the replicas or else the degrees that the others leave."""
+    listed = {"num_gpus": [int(_product(row))]}
+    for name in reversed(_DEGREES):
+        others = int(_product(row)) // max(int(row[name]), 1)
+        degree, rest = divmod(int(row["num_gpus"]), max(others, 1))
+        if degree and not rest:
+            listed[name] = [degree]
+            if name == "data_parallel":
+                break
+    return listed
+
+
 _OF_STAGE = ("tensor_parallel", "context_parallel", "data_parallel")
 
 
@@ -338,7 +344,7 @@ SPLIT_RULES = (
         ("num_gpus", *_DEGREES),
         lambda v: np.equal(_product(v), v["num_gpus"]),
         lambda row: f"is not the product of the degrees, {_product(row)}",
-        _other_degrees,
+        listed=_other_degrees,
     ),
     *PIPELINE_RULES,
     Rule(

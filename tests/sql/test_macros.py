@@ -301,3 +301,13 @@ def test_the_most_specific_constant_counts(
 ) -> None:
     query = f"(select most_specific(a, f, g) from (values {rows}) as constants (a, f, g))"
     assert value(scratch, query) == expected
+
+
+def test_a_layout_has_whole_numbers_and_no_missing_values() -> None:
+    layout: dict[str, float | None] = {
+        "data_parallel": 2,
+        "microbatch_group": 6.0,
+        "layers_in_first_stage": 11.0,
+    }
+    layout |= {"pipeline_layout": None, "layers_in_last_stage": float("nan")}
+    assert layout_in_words(layout) == "dp2 group6 first11"

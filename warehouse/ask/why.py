@@ -16,6 +16,7 @@ import numpy as np
 from estimators import registry
 from estimators.batch_rule import default_batch
 from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
+from estimators.inputs import Broken
 from warehouse.ask.defaults import (
     definitions_of,
     sold_domain,
@@ -260,9 +261,19 @@ def diagnose_pairs(
     profiled = profiled_catalog(database, chosen, profile, defined)
     query = replace(completed(chosen, given, mends, profiled, tokens), shape_from=study)
     try:
-        return query, diagnose(chosen, query.given, mends, profiled, on_evaluated)
+        return query, diagnose(chosen, query.given, mends, profiled, on_evaluated, _tried(query))
     except RefusedError as error:
         raise with_model_hint(error, chosen, given) from None
+
+
+def _tried(query: LayoutQuery) -> Mapping[str, str]:
+    """Return the layout on which hints are tried.
+
+    A default batch is rounded for each layout; here any number of replicas divides it.
+    """
+    if not query.is_default_batch or query.batch is None:
+        return query.given
+    return {**query.given, "global_batch_size": str(query.batch * (query.num_gpus or 1))}
 
 
 def diagnose(
@@ -271,17 +282,19 @@ def diagnose(
     mends: Mends,
     catalog: Catalog,
     on_evaluated: OnEvaluated | None = None,
+    tried: Mapping[str, str] | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of the layout that `given` describes, in texts.
 
-    A layout that breaks a rule is diagnosed; an unknown or faulty input is refused.
+    A layout that breaks a rule is diagnosed, with hints that are tried on `tried`, by default the
+    same layout. An unknown or faulty input is refused.
     """
     require_layouts(estimator)
     relation = estimator.relations[0]
     try:
         shown = show_configuration(estimator, relation, given, mends, catalog)
     except RefusedError as error:
-        broken = broken_rules(estimator, relation, given, mends, catalog, error)
+        broken = broken_rules(estimator, relation, given, mends, catalog, error, tried or given)
         if not broken:
             raise
         return Diagnosis(broken=broken)
@@ -420,6 +433,7 @@ def broken_rules(
     mends: Mends,
     catalog: Catalog,
     error: RefusedError,
+    tried: Mapping[str, str],
 ) -> tuple[BrokenRule, ...]:
     """Return every rule that a refused layout breaks, with the values that it reads.
 
@@ -429,15 +443,18 @@ def broken_rules(
     if not resolved.columns:
         return ()
     values = scalars(resolved.columns, resolved.columns)
-    broken = []
+    faults = []
     optional = frozenset(estimator.optional_columns)
     for rule in estimator.rules(mends):
         missing = (need for need in rule.needs if values.get(need) is None)
-        if not optional.issuperset(missing) or rule.is_kept(values):
-            continue
+        if optional.issuperset(missing) and not rule.is_kept(values):
+            faults.append(Broken(rule, 0, values))
+    rows = resolve_rows(estimator, relation, tried, catalog, mends).given
+    hints = estimator.hints(faults, relation, rows, catalog, mends)
+    broken = []
+    for rule, hint in zip((fault.rule for fault in faults), hints, strict=True):
         read = {need: values[need] for need in rule.needs if values[need] is not None}
-        reason, hint = rule.reason(values), rule.hint(values)
-        value = values.get(rule.column)
+        value, reason = values.get(rule.column), rule.reason(values)
         broken.append(BrokenRule(rule.name, rule.column, value, reason, hint, read))
     by_rules = {(rule.column, rule.reason) for rule in broken}
     is_explained = all((each.column, each.reason) in by_rules for each in error.refusals)

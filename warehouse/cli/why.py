@@ -183,12 +183,14 @@ def _page(query: LayoutQuery, found: Diagnosis, title: str) -> Page:
 
 def _rules(found: Diagnosis, lines: list[str]) -> list[Section]:
     """Return the broken rules; a terminal has lines, as a table of sentences is wider."""
+    from warehouse.show.units import plain_value
+
     lines = [*lines, f"excluded by {count(len(found.broken), 'rule')}", ""]
     rows = [
         (
             broken.rule,
-            f"{broken.column} {broken.value} {broken.reason}",
-            ", ".join(f"{name} {value}" for name, value in broken.values.items()),
+            " ".join(filter(None, (broken.column, plain_value(broken.value), broken.reason))),
+            ", ".join(f"{name} {plain_value(value)}" for name, value in broken.values.items()),
             broken.hint,
         )
         for broken in found.broken
@@ -262,7 +264,7 @@ def _part_rows(found: Diagnosis, seconds: float, best: float) -> list[Row]:
 
 def _changes(found: Diagnosis, seconds: float) -> Section:
     """Return the changes of one choice that help most."""
-    from warehouse.show.units import layout_in_words
+    from warehouse.show.units import layout_in_words, plain_value
 
     if not found.neighbours:
         none = "no single change makes it faster: the way to the best takes several"
@@ -274,8 +276,8 @@ def _changes(found: Diagnosis, seconds: float) -> Section:
     rows = [
         (
             change.changed,
-            str(change.old),
-            str(change.new),
+            plain_value(change.old),
+            plain_value(change.new),
             Figure(f"{change.step_seconds:.4g}"),
             Figure(f"{100 * (change.step_seconds / seconds - 1):+.1f}"),
             Figure(f"{change.memory_bytes / 1e9:,.1f}"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,7 @@ class Resolved:
     is_good: Array
     refusals: tuple[Refusal, ...]
     excused: tuple[Refusal, ...] = ()
+    given: Columns = field(default_factory=dict)
 
     @property
     def good(self) -> Columns:
@@ -81,12 +82,13 @@ def resolve_rows(
         records = [records]
     columns, refusals = _read(input_names(estimator, relation), relation, records)
     is_good = _marked(np.ones(len(records), dtype=bool), refusals)
-    rows = np.flatnonzero(is_good)
+    is_read = is_good.copy()
+    rows = np.flatnonzero(is_read)
     resolved: Columns = {}
     excused: list[Refusal] = []
     if len(rows):
         try:
-            read = taken(columns, is_good)
+            read = taken(columns, is_read)
             resolved, faults = resolve(estimator, relation, read, catalog, mends)
         except RefusedError as error:
             faults = list(error.refusals)
@@ -99,7 +101,7 @@ def resolve_rows(
     if not resolved:
         rows = rows[:0]
     known = (estimator, relation, mends, catalog, resolved, rows, is_good)
-    return Resolved(*known, tuple(refusals), tuple(excused))
+    return Resolved(*known, tuple(refusals), tuple(excused), taken(columns, is_read))
 
 
 def _read(

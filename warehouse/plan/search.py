@@ -247,8 +247,8 @@ def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
     [space] = study_of(run, [num_gpus]).spaces
     try:
         check_space(run.estimator, space, run.catalog, run.mends)
-    except EmptySpaceError as error:
-        if any(refusal.column in run.request.held for refusal in error.refusals):
+    except EmptySpaceError:
+        if run.request.held.keys() & {*run.estimator.relations[0].keys}:
             raise
         return False
     cells = cells_of_space(run.estimator, space, run.catalog, run.mends)

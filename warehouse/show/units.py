@@ -130,8 +130,16 @@ def _joined(layout: Mapping[str, Any], first: str, second: str) -> str:
 
 
 def _word(layout: Mapping[str, Any], name: str) -> str | None:
-    value = _used(layout, name)
-    return None if value is None else f"{COLUMNS[name].short}{value}"
+    value = plain_value(_used(layout, name))
+    return f"{COLUMNS[name].short}{value}" if value else None
+
+
+def plain_value(value: Any) -> str:
+    """Return a value of a layout in text: a whole number without a point; "" if it is missing."""
+    if value is None or value != value:  # NaN
+        return ""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if is_whole else value)
 
 
 def _used(layout: Mapping[str, Any], name: str) -> Any:
