@@ -46,7 +46,6 @@ from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
-from estimators.training_step.own_tables import file_of
 from estimators.training_step.placement_flags import uneven_stages
 from estimators.training_step.problem import Kept, Problem, System
 from estimators.training_step.program_rules import PROGRAM_RULES, rules_of
@@ -173,7 +172,7 @@ class TrainingStep(SearchedEstimator):
         },
     )
     source = Source(takes_published_steps=True)
-    reference_files = (file_of("framework_rule"),)
+    reference_files = ("training_step/framework_rule.csv",)
 
     def __init__(self) -> None:
         super().__init__()
