@@ -342,7 +342,7 @@ def test_first_dense_layers_and_shared_experts_as_of_deepseek() -> None:
 def test_a_run_has_an_equal_slice_of_each_domain(num_gpus: int, size: int, expected: int) -> None:
     assert gpus_in_domain(num_gpus, size) == expected
     both = gpus_in_domain(np.array([num_gpus, 8.0]), np.array([size, 8.0]))
-    assert both.tolist() == [expected, 8]
+    assert np.asarray(both).tolist() == [expected, 8]
 
 
 def test_a_ring_over_racks_does_not_depend_on_the_number_of_racks() -> None:
