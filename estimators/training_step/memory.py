@@ -218,7 +218,7 @@ class Measures:
         is_flash = equals(choices.attention, "flash")
         conditions = {
             "flash": is_flash,
-            "unfused": ~is_flash & ~equals(choices.activation_recompute, "selective"),
+            "unfused": ~is_flash & ~problem.drops_core,
             "not_full": ~equals(choices.activation_recompute, "full"),
             "dropout": problem.program.uses_dropout,
             "qk_norm": shape.uses_qk_norm,

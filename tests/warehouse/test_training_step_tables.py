@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from estimators.columns import COLUMNS, Column, names_in
+from estimators.training_step.recipes import WIDTHS
 from warehouse.database import resources
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.reference import read_table
@@ -77,6 +78,26 @@ def test_constants_hold_for_accelerators_and_frameworks_there_are() -> None:
     tables = packaged_catalog().tables
     assert {row["accelerator"] for row in CONSTANT_ROWS} - {None} <= set(tables["accelerator"])
     assert {row["framework"] for row in CONSTANT_ROWS} - {None} <= set(tables["framework"])
+
+
+def test_every_recipe_of_a_program_has_the_same_constants() -> None:
+    """A recipe without a row would take the constants of 16 bits in silence."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for row in rows("recipe_constant"):
+        of_program = found.setdefault(row["framework"], {recipe: set() for recipe in WIDTHS})
+        of_program[row["number_recipe"]].add(row["constant"])
+    for of_program in found.values():
+        assert not of_program.pop("none")
+        assert len({frozenset(names) for names in of_program.values()}) == 1
+
+
+def test_constants_of_older_releases_are_constants_of_programs() -> None:
+    frameworks = packaged_catalog().tables["framework"]
+    for row in rows("release_constant"):
+        assert row["constant"] in CONSTANTS
+        assert row["framework"] in frameworks
+        key = f"{row['constant']}@{row['framework']} until {row['before_release']:.2f}"
+        assert row["release_constant"] == key
 
 
 def ranges() -> dict[str, tuple[Column, float, float, float]]:
