@@ -141,7 +141,9 @@ def test_the_mean_of_the_largest_of_some_normal_numbers(count: int, expected: fl
 def test_the_mean_of_the_largest_grows_with_their_number() -> None:
     counts = np.array([16384.0, 8.0, 1.0, 131072.0])
     assert np.all(np.diff(extreme_of(np.sort(counts))) > 0)
-    assert np.array_equal(extreme_of(counts), [extreme_of(number) for number in counts.tolist()])
+    assert np.array_equal(
+        extreme_of(counts), [float(extreme_of(number)) for number in counts.tolist()]
+    )
     draws = np.random.default_rng(1).standard_normal((2000, 512)).max(axis=1)
     assert extreme_of(512) == pytest.approx(draws.mean(), abs=0.03)
 
