@@ -452,7 +452,7 @@ def test_a_search_leaves_out_what_a_batch_may_have(rule: str) -> None:
     [
         ({"tensor_parallel": 3}, "`tensor_parallel` 3 does not divide `num_heads` 8"),
         ({"pipeline_parallel": 8}, "`pipeline_parallel` 8 is more than `num_layers` 4"),
-        ({"microbatch_size": 5}, "`microbatch_size` 5 leaves no layout in any cell"),
+        ({"microbatch_size": 5}, "`microbatch_size` 5 times `data_parallel` 1 does not divide"),
         ({"num_gpus": 7}, "`num_gpus` 7 leaves no layout in the whole space"),
         ({"num_gpus": None}, "`num_gpus` is missing"),
         ({"global_batch_size": None}, "`global_batch_size` is missing"),
