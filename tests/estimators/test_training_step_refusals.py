@@ -200,6 +200,24 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "3 is more than `route_groups` 2",
     ),
     (
+        "latent attention has a rotary part",
+        {"kv_lora_rank": 16},
+        "kv_lora_rank",
+        "16 is a size of latent attention, and the model has no other one",
+    ),
+    (
+        "only mixtures have inputs of experts",
+        {"moe_period": 2},
+        "num_experts",
+        "1 makes a dense model, which has no `moe_period` 2",
+    ),
+    (
+        "chunks of attention need a window",
+        {"uses_chunked_attention": True},
+        "uses_chunked_attention",
+        "True needs `attention_window`, which is 0",
+    ),
+    (
         "a window period needs a window",
         {"window_period": 2},
         "window_period",
