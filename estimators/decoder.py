@@ -298,7 +298,11 @@ def model_flops(shape: Shape, sequences: Real) -> Real:
 
 
 def hardware_flops(
-    shape: Shape, sequences: Real, recompute: Text, recomputes_operations: Flag
+    shape: Shape,
+    sequences: Real,
+    recompute: Text,
+    recomputes_operations: Flag,
+    repeats_core: Flag,
 ) -> Real:
     """Return the model FLOPs with the recomputed ones (HFU, arXiv 2205.05198).
 
@@ -309,8 +313,11 @@ def hardware_flops(
     ----------
     recompute, recomputes_operations
         Columns `activation_recompute` and `recomputes_operations`.
+    repeats_core
+        Whether selective recomputation repeats the core of attention.
     """
-    selective = np.where(recomputes_operations, _operations(shape), _scores(shape))
+    of_core = np.where(repeats_core, _scores(shape), 0.0)
+    selective = np.where(recomputes_operations, _operations(shape), of_core)
     core = np.where(equals(recompute, "selective"), selective, 0.0)
     again = np.where(equals(recompute, "full"), _layers(shape) + _scores(shape), core)
     return model_flops(shape, sequences) + sequences * shape.seq_len * again

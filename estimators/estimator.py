@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -281,8 +280,8 @@ class Estimator:
     searched_by_default: Mapping[str, tuple[Scalar, ...]] = MappingProxyType({})
     """Those of `searched_choices` that a study need not name: its search takes all values."""
 
-    reference_files: tuple[Path, ...] = ()
-    """CSV files of its package that are reference tables of a database."""
+    reference_files: tuple[str, ...] = ()
+    """CSV files that are reference tables of a database: paths in package `estimators`."""
 
     step: Step = Step()
     constants: Constants = Constants()

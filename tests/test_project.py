@@ -21,7 +21,13 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from docs.build.pages import JOBS, main
-from docs.build.references import PAGES, columns_page, errata_page, lineage_page
+from docs.build.references import (
+    PAGES,
+    columns_page,
+    errata_page,
+    lineage_page,
+    programs_page,
+)
 from docs.build.site import OUTSIDE, on_page_markdown
 from estimators.columns import COLUMNS, GROUPS
 from estimators.registry import ESTIMATORS, all_estimators
@@ -208,7 +214,7 @@ def test_the_page_of_errata_has_every_erratum_in_its_section_mended_ones_first()
 
 
 def test_every_row_of_a_generated_page_has_the_cells_of_its_header() -> None:
-    for page in (columns_page(), errata_page(), lineage_page()):
+    for page in (columns_page(), errata_page(), lineage_page(), programs_page()):
         for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
             assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from docs.build.lineage_picture import Box, picture
@@ -12,7 +13,7 @@ from warehouse.database.describe import Description
 from warehouse.database.lineage import readers_of, without
 from warehouse.database.meanings import LAYERS
 from warehouse.database.new_file import in_memory
-from warehouse.database.reference import read_table
+from warehouse.database.reference import estimators_files, read_table
 from warehouse.database.views import CONFIGURATION_SOURCE, CURRENT
 
 if TYPE_CHECKING:
@@ -57,6 +58,47 @@ as published and as mended, their times and memory, and the mended time of the p
 A section is an estimator, or a reference table whose published figures have the fault.
 """
 
+_PROGRAMS = """\
+# What each program can run
+
+The layouts that a training program (`framework`) can run, from table `framework_rule` in a
+database. Do not edit this page: `make pages` generates it.
+
+A search leaves out a layout that breaks a rule of its program. `why`, `evaluate` and `show` refuse
+it, with the sentence and the place in the program's code. `measure` stores a run that breaks one,
+and says so: it ran. No rule excludes a published run. `framework_release` decides which releases
+hold; without it the newest does.
+
+A rule is a predicate on columns. `num_microbatches` is that of a replica; `is_placed` says that a
+choice places layers, `has_layout` that it is `pipeline_layout`. A missing number counts as 0.
+Rules that all programs have, such as degrees that divide heads, are not in the table. These are
+left out on purpose:
+
+- Schedules of `megatron_core`. It has 1F1B alone, but its constants are those of published runs
+  with other schedules, and no search takes another schedule unless asked.
+- Microbatches of `nanotron`. Its 1F1B engine asserts that they are no fewer than the stages but
+  one; its default engine, which runs all forward passes first, takes any number.
+
+## Uneven stages
+
+Megatron-Core asserts even stages unless a flag says otherwise. Where no choice places layers, they
+are placed by shape, as the recipes of Megatron-Bridge place them, and `why`, `show` and `plan` name
+the flags:
+
+- even, if the stages divide the layers;
+- else even with embedding and loss, if two more layers make them so: 126 layers on 16 stages
+  (`--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split`);
+- else equal with the rest on the last stage, of mixtures and of pipelines with chunks: 61 layers on
+  16 stages are 15 x 4 and 1 (`--pipeline-model-parallel-layout "Et*4|(t*4|)*14tmL"`), on 8 stages
+  7 x 8 and 5 (`--decoder-last-pipeline-num-layers 5`);
+- else the first stages have a layer more.
+
+Where ranks are uneven, chunks divide the fullest rank, or leave at most three places: embedding,
+loss, and a layer that predicts further tokens.
+"""
+
+_PROGRAMS_HEADER = ("releases", "rule", "why", "source")
+
 _LINEAGE = """\
 # Lineage
 
@@ -72,7 +114,7 @@ with columns of `problem` and `cell`. A view `leading_*` or `near_*` is drawn as
 made from. Opened by itself it is twice as wide, and the pointer highlights all lines of a box.
 """
 
-_LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT)
+_LAYERS_SHOWN = ("marts", "functions", "intermediate", "staging", CURRENT, "reference")
 _COLUMNS_SHOWN = {
     "results": 0,
     "records": 0,
@@ -116,6 +158,26 @@ def errata_page() -> str:
     return "\n".join([_ERRATA, *(_section(name, rows) for name, rows in by_estimator.items())])
 
 
+def programs_page() -> str:
+    """Return what table `framework_rule` has as Markdown: a section a program."""
+    [path] = (path for path in estimators_files() if path.stem == "framework_rule")
+    table = read_table(path)
+    names = [column.name for column in table.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in table.rows]
+    parts = [_PROGRAMS]
+    for program, own in groupby(rows, lambda row: row["framework"]):
+        cells = [
+            (_releases(row), f"`{row['rule']}`", str(row["why"]), str(row["source"])) for row in own
+        ]
+        parts.append(f"## {program}\n\n{_table(_PROGRAMS_HEADER, cells)}")
+    return "\n".join(parts)
+
+
+def _releases(row: Mapping[str, Any]) -> str:
+    ends = {"from": row["from_release"], "before": row["until_release"]}
+    return " ".join(f"{word} {end:.2f}" for word, end in ends.items() if end is not None)
+
+
 def lineage_page() -> str:
     """Return what each view and macro reads, and what reads each table, as Markdown."""
     described = _description()
@@ -131,7 +193,7 @@ def lineage_page() -> str:
             if thing.layer == layer
         ]
         parts.append(f"## {layer}\n\n{LAYERS[layer]}.\n\n{_table(_LINEAGE_HEADER, rows)}")
-    for layer in ("results", "records", "reference", "macros"):
+    for layer in ("results", "records", "macros"):
         stored = [
             (f"`{thing.name}`", _names(_readers(thing.name)))
             for thing in described.things.values()
@@ -224,6 +286,7 @@ PAGES = {
     "columns.md": columns_page,
     "errata.md": errata_page,
     "lineage.md": lineage_page,
+    "programs.md": programs_page,
     "lineage.svg": lineage_picture,
 }
 """File of a generated page -> what makes its text."""

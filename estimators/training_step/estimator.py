@@ -46,7 +46,7 @@ from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
-from estimators.training_step.own_tables import file_of
+from estimators.training_step.modules import flags_of, replaces_core
 from estimators.training_step.placement_flags import uneven_stages
 from estimators.training_step.problem import Kept, Problem, System
 from estimators.training_step.program_rules import PROGRAM_RULES, rules_of
@@ -169,11 +169,12 @@ class TrainingStep(SearchedEstimator):
                 columns["global_batch_size"],
                 columns["activation_recompute"],
                 flag(columns["recomputes_operations"]),
+                ~replaces_core(flags_of(columns.get("recompute_modules"))),
             ),
         },
     )
     source = Source(takes_published_steps=True)
-    reference_files = (file_of("framework_rule"),)
+    reference_files = ("training_step/framework_rule.csv",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -332,7 +333,11 @@ def _derived(
     shape, sequences = problem.shape, problem.run.global_batch_size
     choices, program = problem.choices, problem.program
     hardware = hardware_flops(
-        shape, sequences, choices.activation_recompute, program.recomputes_operations
+        shape,
+        sequences,
+        choices.activation_recompute,
+        program.recomputes_operations,
+        ~program.replaces_core,
     )
     return {
         "allocated_bytes": allocated,

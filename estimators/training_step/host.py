@@ -113,8 +113,9 @@ def host_of(size: Size, problem: Problem, layout: Layout) -> Launches:
     recompute, host = problem.choices.activation_recompute, problem.host
     again = np.where(equals(recompute, "full"), forward, 0.0)
     # by operation nearly all kernels are repeated, not attention and half of the matmuls
-    selective = np.where(problem.program.recomputes_operations, forward, CORE_LAUNCHES)
-    again = np.where(equals(recompute, "selective"), selective, again)
+    again = np.where(problem.drops_core, CORE_LAUNCHES, again)
+    by_operation = equals(recompute, "selective") & problem.program.recomputes_operations
+    again = np.where(by_operation, forward, again)
     # a graph of the backward pass holds the recomputed kernels
     again = np.where(_captures_layer(host, problem.shape), 0.0, again)
     launch, least = host.host_seconds_per_launch, host.host_seconds_per_layer

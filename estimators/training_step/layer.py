@@ -19,7 +19,7 @@ from estimators.training_step.matmuls import matmul_seconds
 from estimators.training_step.modules import IN_MIXTURE
 from estimators.training_step.sizes import Size, size_of
 from estimators.training_step.streams import Streams
-from estimators.training_step.transfers import Parts, Transfers, transfers_of, waits
+from estimators.training_step.transfers import Parts, Transfers, last_wait, transfers_of, waits
 
 if TYPE_CHECKING:
     from estimators.training_step.problem import Layout, Problem
@@ -170,7 +170,8 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
         "elementwise": stream.backward,
         **comm["backward"],
     }
-    again = _again(problem, forward, matmuls["operations"])
+    last = last_wait(work.transfers, problem, matmuls)
+    again = _again(problem, forward, matmuls, last)
     if problem.program.repeats_modules:
         again = _with_modules(again, forward, matmuls, work.parts, problem)
     spent = sum(backward.values()) + sum(again.values())
@@ -181,26 +182,34 @@ def _at_clock(clock: Real, work: Work, launches: Launches, problem: Problem) -> 
     return Layer(forward, backward, again, launches, weight_gradients=weight_gradients)
 
 
-def _again(problem: Problem, forward: Parts, operations: Real) -> Parts:
+def _again(problem: Problem, forward: Parts, matmuls: dict[str, Real], last: Real) -> Parts:
     """Return the seconds of the work that a backward pass repeats.
 
-    Full recomputation repeats the forward pass. Selective recomputation repeats the core of
-    attention or, with `recomputes_operations`, the operations whose results torchtitan drops:
-    every second matmul, norms, rotary embedding and activation. It keeps attention and
-    reduce-scatters (pytorch/torchtitan @82f7387f torchtitan/parallelisms/parallelize_llama.py
-    _get_custom_policy).
+    Full recomputation repeats the forward pass. With `stops_recompute_early` it ends at the last
+    tensor that the backward pass needs, the input of a dense layer's last matmul (pytorch/pytorch
+    @4b804b85 torch/utils/checkpoint.py `early_stop`). Selective recomputation repeats the core of
+    attention unless `recompute_modules` names other parts. With `recomputes_operations` it repeats
+    the operations whose results torchtitan drops: every second matmul, norms, rotary embedding and
+    activation. It keeps attention and reduce-scatters (pytorch/torchtitan @82f7387f
+    torchtitan/parallelisms/parallelize_llama.py _get_custom_policy).
 
     Parameters
     ----------
-    operations
-        Seconds of the matmuls whose results are dropped.
+    matmuls
+        Seconds of matmuls as in `matmuls.matmul_seconds`.
+    last
+        Seconds that the layer waits for the collective behind its last matmul.
     """
     choice = problem.choices.activation_recompute
     is_full, is_selective = equals(choice, "full"), equals(choice, "selective")
     again: Parts = {name: np.where(is_full, part, 0.0) for name, part in forward.items()}
+    stops = is_full & problem.program.stops_recompute_early
+    again["gemm"] = again["gemm"] - np.where(stops, matmuls["ffn_row_forward"], 0.0)
+    again["tensor_comm"] = again["tensor_comm"] - np.where(stops, last, 0.0)
     repeats = is_selective & problem.program.recomputes_operations
-    again["attention"] = np.where(is_selective & ~repeats, forward["attention"], again["attention"])
-    again["gemm"] = np.where(repeats, operations, again["gemm"])
+    drops_core = problem.drops_core & ~repeats
+    again["attention"] = np.where(drops_core, forward["attention"], again["attention"])
+    again["gemm"] = np.where(repeats, matmuls["operations"], again["gemm"])
     again["elementwise"] = np.where(repeats, forward["elementwise"], again["elementwise"])
     return again
 
@@ -227,7 +236,6 @@ def _with_modules(
     program, sparse = problem.program, problem.shape.sparse_share
     again, seconds = program.again, dict(recompute)
     is_full = equals(problem.choices.activation_recompute, "full")
-    is_selective = equals(problem.choices.activation_recompute, "selective")
     inside = flag(again["moe"])
 
     def repeat(kind: str, module: str, of_module: Real) -> None:
@@ -238,7 +246,8 @@ def _with_modules(
         repeat("elementwise", name, part)
         if name not in WITHOUT_MATMULS:
             repeat("gemm", name, matmuls[name])
-    of_core = np.where(is_selective & ~program.recomputes_operations, 0.0, forward["attention"])
+    is_dropped = problem.drops_core & ~program.recomputes_operations
+    of_core = np.where(is_dropped, 0.0, forward["attention"])
     repeat("attention", "core_attn", of_core)
     repeat("tensor_comm", "mlp", (1 - sparse) * forward["tensor_comm"] / 2)
     repeat("expert_comm", "moe", sparse * forward["expert_comm"])

@@ -218,7 +218,7 @@ class Measures:
         is_flash = equals(choices.attention, "flash")
         conditions = {
             "flash": is_flash,
-            "unfused": ~is_flash & ~equals(choices.activation_recompute, "selective"),
+            "unfused": ~is_flash & ~problem.drops_core,
             "not_full": ~equals(choices.activation_recompute, "full"),
             "dropout": problem.program.uses_dropout,
             "qk_norm": shape.uses_qk_norm,
@@ -318,8 +318,8 @@ def peak_of(
 ) -> tuple[Array, dict[str, Real]]:
     """Return the place of the rank that needs most, and the parts of its memory besides its state.
 
-    Of equal ranks the first counts. The allocator holds
-    ``(fragmentation - 1) x allocated + fragmentation x besides`` bytes that are not in use.
+    Of equal ranks the first counts. The allocator holds ``fragmentation x (allocated + besides)``
+    bytes; what is not allocated is not in use.
 
     Parameters
     ----------
@@ -328,11 +328,9 @@ def peak_of(
     ranks
         For each rank, its other bytes.
     """
-    allocated = [
-        whole + rank.activations + rank.logits for whole, rank in zip(state, ranks, strict=True)
-    ]
-    most, place = np.asarray(allocated[0]), np.zeros(np.shape(allocated[0]), dtype=np.int64)
-    for number, more in enumerate(allocated[1:], start=1):
+    needed = [whole + sum(rank) for whole, rank in zip(state, ranks, strict=True)]
+    most, place = np.asarray(needed[0]), np.zeros(np.shape(needed[0]), dtype=np.int64)
+    for number, more in enumerate(needed[1:], start=1):
         place[more > most] = number
         most = np.where(more > most, more, most)
     element = place * np.size(place) + np.arange(np.size(place))
@@ -340,7 +338,7 @@ def peak_of(
         np.stack(of_ranks).take(element) for of_ranks in zip(*ranks, strict=True)
     )
     return place, {
-        "unused_bytes": (fragmentation - 1) * most + fragmentation * besides,
+        "unused_bytes": (fragmentation - 1) * most + besides,
         "activations_bytes": activations,
         "logits_bytes": logits,
     }

@@ -3,11 +3,13 @@
 The text joins the names of Megatron-Core's ``--recompute-modules`` by + (NVIDIA/Megatron-LM
 @d98e8a64 megatron/core/transformer/transformer_config.py, moe/README.md "Fine-grained
 recomputation"), or is `none`. The results of a part are dropped after the forward pass and made
-again before its backward pass. `activation_recompute` acts in addition.
+again before its backward pass. A text replaces the list of `activation_recompute` selective, which
+is core_attn alone (transformer_config.py 1940-1943), and does not count where it is full.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +41,18 @@ def flags_of(given: Any) -> dict[str, Any]:
         return {name: name in parsed(given) for name in MODULES}
     rows = [parsed(text) for text in np.asarray(given).tolist()]
     return {name: np.array([name in names for names in rows], dtype=bool) for name in MODULES}
+
+
+def replaces_core(again: Mapping[str, Any]) -> Any:
+    """Return whether parts are named, and the core of attention is none of them.
+
+    Parameters
+    ----------
+    again
+        Result of `flags_of`.
+    """
+    is_named = np.logical_or.reduce([np.asarray(named) for named in again.values()])
+    return is_named & ~np.asarray(again["core_attn"])
 
 
 def can_recompute(parts: str, recipe: str, latent: Array) -> Array:

@@ -6,12 +6,7 @@ import csv
 from pathlib import Path
 
 
-def file_of(table: str) -> Path:
-    """Return the file of a table."""
-    return Path(__file__).with_name(f"{table}.csv")
-
-
 def rows_of(table: str) -> list[dict[str, str]]:
     """Return the lines of a table by the names of its columns."""
-    with file_of(table).open(encoding="utf-8", newline="") as lines:
+    with Path(__file__).with_name(f"{table}.csv").open(encoding="utf-8", newline="") as lines:
         return list(csv.DictReader(lines))

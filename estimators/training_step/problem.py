@@ -16,10 +16,10 @@ from estimators.decoder import Shape
 from estimators.kernels.attention import MeasuredAttention
 from estimators.kernels.gemms import MeasuredGemms
 from estimators.kernels.loads import MeasuredLoads
-from estimators.structure import Structure
+from estimators.structure import Structure, equals
 from estimators.training_step import recipes
 from estimators.training_step.dispatch_rules import hides_dispatch
-from estimators.training_step.modules import flags_of
+from estimators.training_step.modules import flags_of, replaces_core
 from estimators.training_step.recipes import Recipe
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ class Program(Structure):
 
     recompute_modules: Text
     recomputes_operations: Flag
+    stops_recompute_early: Flag
     balances_stages: Flag
     uses_dropout: Flag
     fuses_elementwise: Flag
@@ -249,6 +250,12 @@ class Program(Structure):
     def repeats_modules(self) -> bool:
         """Whether any part is recomputed by `recompute_modules`."""
         return any(map(np.any, self.again.values()))
+
+    @property
+    def replaces_core(self) -> Flag:
+        """Whether selective recomputation has parts that the core of attention is not one of."""
+        replaces: Flag = replaces_core(self.again)
+        return replaces
 
 
 @dataclass(frozen=True)
@@ -402,6 +409,13 @@ class Problem:
     def with_sparse_share(self, share: float) -> Self:
         """Return the problem of a model all of whose layers are dense (0) or mixtures (1)."""
         return replace(self, shape=replace(self.shape, sparse_share=np.float64(share)))
+
+    @property
+    def drops_core(self) -> Flag:
+        """Whether selective recomputation drops what the core of attention makes."""
+        is_selective = equals(self.choices.activation_recompute, "selective")
+        drops: Flag = is_selective & ~self.program.replaces_core
+        return drops
 
     def with_recompute(self, recompute: Text) -> Self:
         """Return the problem under another `activation_recompute`."""

@@ -1,7 +1,7 @@
 """Inputs of a system and its program: rates, kernels, constants, and number formats.
 
 Table ``step_constant`` has the constants. Table ``recipe_constant`` has those that differ under a
-recipe of number formats from those in 16 bits.
+recipe of number formats from those in 16 bits, table ``release_constant`` those of older releases.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MEASURED_IN = {
 CONSTANTS = (*LINKS[1:], *names_in("Constants of a training step"))
 """Columns whose defaults are rows of the table of constants."""
 
-RECIPE_CONSTANT = "recipe_constant"
+RECIPE_CONSTANT, RELEASE_CONSTANT = "recipe_constant", "release_constant"
 
 OF_OPTIMIZER = ("moment_bytes", "main_weight_bytes")
 """Bytes of one moment, and of the weight that the optimizer updates: other inputs of
@@ -231,7 +231,19 @@ def resolve_constants(inputs: Inputs, catalog: Catalog) -> None:
                     is_flag, value = COLUMNS[name].kind == "bool", record["constant_value"]
                     inputs[name][rows & missing[name]] = bool(value) if is_flag else value
                     break
+    _of_older_releases(inputs, catalog, missing)
     inputs.require(CONSTANTS, "the `step_constant` table has no default of it: give it")
+
+
+def _of_older_releases(inputs: Inputs, catalog: Catalog, missing: Mapping[str, Array]) -> None:
+    """Fill constants of releases that differ from the newest: table `release_constant`."""
+    releases = releases_of(inputs)
+    for row in catalog.tables.get(RELEASE_CONSTANT, {}).values():
+        name = str(row["constant"])
+        rows = np.equal(inputs["framework"], str(row["framework"])) & missing[name]
+        rows &= releases < float(str(row["before_release"]))
+        is_flag = COLUMNS[name].kind == "bool"
+        inputs[name][rows] = bool(row["constant_value"]) if is_flag else row["constant_value"]
 
 
 # ---- number formats ----

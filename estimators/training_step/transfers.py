@@ -280,6 +280,14 @@ def waits(transfers: Transfers, problem: Problem, matmuls: Parts, core: Parts) -
     return exposed
 
 
+def last_wait(transfers: Transfers, problem: Problem, matmuls: dict[str, Real]) -> Real:
+    """Return the seconds that a dense layer waits for the collective behind its last matmul."""
+    half = transfers.ffn
+    last = (1.0 - problem.shape.sparse_share) * (half.forward - half.again)
+    hidden = _hidden(half.row, matmuls["ffn_row_forward"], transfers.pieces, 0.0)
+    return np.maximum(last - hidden, 0.0)
+
+
 def _tensor(transfers: Transfers, overlap: Overlap, matmuls: dict[str, Real]) -> dict[str, Parts]:
     """Return the exposed and the hidden seconds of the collectives around attention and FFN.
 

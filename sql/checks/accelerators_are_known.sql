@@ -3,29 +3,9 @@
 -- The runs of table 1 need an accelerator of table system, under which they are swept.
 with named as (
     select
-        'published_megatron_scaling' as reference,
+        reference,
         accelerator
-    from published_megatron_scaling
-    union
-    select
-        'published_megatron_recompute' as reference,
-        accelerator
-    from published_megatron_recompute
-    union
-    select
-        'published_megatron_training_time' as reference,
-        accelerator
-    from published_megatron_training_time
-    union
-    select
-        'published_megatron_h100_scaling' as reference,
-        accelerator
-    from published_megatron_h100_scaling
-    union
-    select
-        'published_training_stage' as reference,
-        accelerator
-    from published_training_stage
+    from printed_step
     union
     select
         'accelerator_alias' as reference,

@@ -5,27 +5,24 @@
 -- shares of the H100 table are of 989 TFLOP/s, the peak without its fraction.
 with published as (
     select
-        'published_megatron_scaling' as reference,
-        model,
-        num_gpus,
-        achieved_flops_per_second_per_gpu,
-        0.5e12 as lost_flops_per_second,
-        aggregate_flops_per_second,
-        achieved_fraction_of_peak,
-        peak_flops_per_second
-    from published_megatron_scaling
-    union all by name
-    select
-        'published_megatron_h100_scaling' as reference,
-        h100_run.model,
-        h100_run.num_gpus,
-        h100_run.achieved_flops_per_second_per_gpu,
-        0.05e12 as lost_flops_per_second,
-        h100_run.aggregate_flops_per_second,
-        h100_run.mfu as achieved_fraction_of_peak,
-        floor(accelerator.bf16_flops_per_second / 1e12) * 1e12 as peak_flops_per_second
-    from published_megatron_h100_scaling as h100_run
-    left join accelerator on h100_run.accelerator = accelerator.accelerator
+        printed_step.reference,
+        printed_step.printed_model as model,
+        printed_step.num_gpus,
+        printed_step.achieved_flops_per_second_per_gpu,
+        printed_step.half_last_digit as lost_flops_per_second,
+        printed_step.aggregate_flops_per_second,
+        coalesce(printed_step.achieved_fraction_of_peak, printed_step.mfu)
+            as achieved_fraction_of_peak,
+        coalesce(
+            printed_step.peak_flops_per_second,
+            floor(accelerator.bf16_flops_per_second / 1e12) * 1e12
+        ) as peak_flops_per_second
+    from printed_step
+    left join accelerator on printed_step.accelerator = accelerator.accelerator
+    where
+        printed_step.reference in (
+            'published_megatron_scaling', 'published_megatron_h100_scaling'
+        )
 )
 
 select

@@ -20,11 +20,11 @@ from estimators.contract import PUBLISHED
 from estimators.interval import fit_probability, memory_that_fits
 from tests.cli.planning import errors_of
 from tests.shared import Command, Document, Shared, call
-from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
 from warehouse.cli.common import put_page
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated

@@ -17,12 +17,12 @@ import pytest
 from estimators import registry
 from estimators.contract import variant_name
 from tests.shared import Command, Quickstart, call
-from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
 from warehouse.cli.comparison import comparison as sections
 from warehouse.cli.validate import COMPARISON
 from warehouse.database.connection import open_for_read
 from warehouse.database.sql_text import keep_view
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.plan.evaluated_steps import evaluated_steps
 from warehouse.show.page import Section
 

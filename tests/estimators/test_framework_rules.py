@@ -131,12 +131,12 @@ CHUNKS = {**H100, **SHAPE, **DEGREES, "num_gpus": 48, "global_batch_size": 3}
         (
             CHUNKS,
             "`virtual_pipeline` 3 is not run by megatron_core from 24.11: Interleaved",
-            "use 1, or `global_batch_size` 6, or `pipeline_parallel` 3",
+            "use 1, or `global_batch_size` 6",
         ),
         (
             {**CHUNKS, "global_batch_size": 8},
             "`virtual_pipeline` 3 is not run by megatron_core from 24.11: Interleaved",
-            "use 1, or `global_batch_size` 6 or 12, or `pipeline_parallel` 4 or 8",
+            "use 1, or `global_batch_size` 6 or 12",
         ),
         (
             {**LLAMA, "framework": "megatron_lm_2021", "pipeline_parallel": 2, "zero_stage": 0}

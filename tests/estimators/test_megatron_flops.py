@@ -45,22 +45,22 @@ def run(catalog: Catalog, **values: Any) -> dict[str, Any]:
     return evaluated(MEGATRON_FLOPS, RELATION, pl.DataFrame([values]), catalog).row(0, named=True)
 
 
-def published(table: str) -> list[dict[str, str]]:
-    path = resources.reference_directory() / f"{table}.csv"
+def published(reference: str) -> list[dict[str, str]]:
+    path = resources.reference_directory() / "printed_step.csv"
     with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+        return [row for row in csv.DictReader(file) if row["reference"] == reference]
 
 
 # ---- the paper's figures ----
 
 
 @pytest.mark.parametrize(
-    "row", published("published_megatron_scaling"), ids=lambda row: str(row["model"])
+    "row", published("published_megatron_scaling"), ids=lambda row: str(row["printed_model"])
 )
 def test_parameters_are_those_of_table_1(catalog: Catalog, row: dict[str, str]) -> None:
     found = run(
         catalog,
-        model=f"megatron_{row['model']}",
+        model=f"megatron_{row['printed_model']}",
         accelerator=row["accelerator"],
         num_gpus=int(row["num_gpus"]),
         global_batch_size=int(row["global_batch_size"]),
@@ -127,7 +127,7 @@ def test_equation_4_gives_the_days_of_section_5_1(
 @pytest.mark.parametrize(
     "row",
     published("published_megatron_training_time"),
-    ids=lambda row: f"{row['scheme']} {row['parameters']} {row['num_gpus']}",
+    ids=lambda row: f"{row['published_group']} {row['parameters']} {row['num_gpus']}",
 )
 def test_the_days_of_table_2_are_those_of_equation_3_and_not_of_equation_4(
     catalog: Catalog, row: dict[str, str]

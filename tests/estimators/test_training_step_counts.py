@@ -65,6 +65,39 @@ def test_selective_recomputation_adds_the_core_of_attention() -> None:
     )
 
 
+@pytest.mark.parametrize("attention", ["flash", "unfused"])
+def test_named_parts_replace_the_core_of_attention(attention: str) -> None:
+    """Megatron-LM @d98e8a64 transformer_config.py 1940-1943: core_attn where no list is given."""
+
+    def figures(recompute: str, modules: str) -> tuple[float, ...]:
+        given = {"activation_recompute": recompute, "recompute_modules": modules}
+        found = step(LLAMA, attention=attention, **given)
+        return tuple(found[name] for name in ("step_seconds", "recompute_seconds", "hfu"))
+
+    assert figures("selective", "layernorm") == figures("none", "layernorm")
+    assert figures("selective", "layernorm")[1] < 1e-15 < figures("selective", "none")[1]
+    assert figures("selective", "core_attn") == figures("selective", "none")
+    assert figures("selective", "core_attn+layernorm") == pytest.approx(
+        figures("selective", "none"), rel=1e-12
+    )
+
+
+def test_full_recomputation_may_stop_before_its_last_matmul() -> None:
+    """PyTorch's checkpoints that are not reentrant stop at the last tensor that was saved."""
+    run = {**LLAMA, "activation_recompute": "full", "tensor_parallel": 2}
+    for splits in (False, True):
+        slow = {"nvlink_bytes_per_second": 1e9, "uses_sequence_parallel": splits}
+        whole, early = (
+            step(run, **slow, stops_recompute_early=stops)["step_seconds"]
+            for stops in (False, True)
+        )
+        # 4 layers, products of 1024 tokens, 512 and half of 1024 columns, and their collective:
+        # half of the results once scattered, twice if they are summed everywhere
+        matmul = 2 * 1024 * 512 * (1024 / 2) / 1e12
+        collective = 2 * 1024 * 512 / 2 / 1e9 * (1 if splits else 2)
+        assert whole - early == pytest.approx(4 * (matmul + collective), rel=1e-9)
+
+
 def test_recomputation_by_operation_repeats_half_of_the_products_and_no_attention() -> None:
     operations = {"activation_recompute": "selective", "recomputes_operations": True}
     shape = {**LLAMA, "vocab_size": 512}

@@ -412,12 +412,11 @@ def test_a_recipe_sets_the_bytes_of_gradients_and_optimizer() -> None:
     given = {"accelerator": "GB200", "zero_stage": 1}
     names = ("reduced_gradient_bytes", "stored_gradient_bytes", "stored_optimizer_bytes")
     wide, _ = resolved(**given)
-    low, _ = resolved(**given, precision="fp8")
     assert [wide[name][0] for name in names] == [4, 4, 12]
-    # NVIDIA/Megatron-LM docs: 4 + 16/d with parameters and gradients in 16 bits
-    assert [low[name][0] for name in names] == [2, 2, 16]
-    old, _ = resolved(**given, number_recipe="delayed")
-    assert [old[name][0] for name in names] == [4, 4, 12]
+    for recipe in ("delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"):
+        low, _ = resolved(**given, number_recipe=recipe)
+        # NVIDIA/Megatron-LM docs: 4 + 16/d with parameters and gradients in 16 bits
+        assert [low[name][0] for name in names] == [2, 2, 16]
     asked, _ = resolved(**given, precision="fp8", reduced_gradient_bytes=4.0)
     assert [asked[name][0] for name in names] == [4, 2, 16]
     other, _ = resolved(**given, precision="fp8", framework="fsdp")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from estimators.training_step.memory import RankBytes, peak_of
 from tests.estimators.training_step_cases import (
     GPT,
     IDEAL,
@@ -406,3 +407,13 @@ def test_memory_fits_up_to_the_last_byte() -> None:
     needed = step(STATES)["memory_bytes"]
     assert step(STATES, hbm_bytes=needed)["fits_memory"]
     assert not step(STATES, hbm_bytes=needed - 1)["fits_memory"]
+
+
+def test_the_fullest_rank_is_the_one_whose_allocator_holds_most() -> None:
+    # the first rank uses 9 bytes; the last one 8, and 2 are holes that its logits leave
+    ranks = [RankBytes(4.0, 0.0, 0.0), RankBytes(1.0, 2.0, 2.0)]
+    place, memory = peak_of([5.0, 5.0], ranks, 1.5)
+    assert place == 1
+    # 1.5 x 10 bytes are held, 8 of them are in use
+    assert memory["unused_bytes"] == 7
+    assert (memory["activations_bytes"], memory["logits_bytes"]) == (1, 2)

@@ -87,6 +87,25 @@ def test_torchtitan_tries_cudnn_first_from_a_release_on(
     assert values("attention_program", **run, framework_release=release) == (program,)
 
 
+@pytest.mark.parametrize(
+    ("framework", "release", "stops"),
+    [
+        ("llm_foundry", None, True),
+        ("llm_foundry", 23.06, False),
+        ("fsdp", None, False),
+        ("fsdp_compile", 24.12, True),
+        ("megatron_core", None, False),
+        ("nanotron", None, False),
+    ],
+)
+def test_full_recomputation_stops_early_by_program_and_release(
+    framework: str, release: float | None, stops: bool
+) -> None:
+    run = {"accelerator": "H100", "framework": framework, "framework_release": release}
+    found = values("stops_recompute_early", **run, global_batch_size=16)
+    assert found == (stops,)
+
+
 MIXTRAL = {"model": "mixtral_8x7B", "accelerator": "H100", "tensor_parallel": 2}
 
 

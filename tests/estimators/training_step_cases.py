@@ -128,6 +128,7 @@ IDEAL: dict[str, Any] = {
     "captures_attention": True,
     "captures_whole_steps": False,
     "recomputes_operations": False,
+    "stops_recompute_early": False,
     "balances_stages": False,
     "framework_bytes": 0.0,
     "power_limit_watts": 1000.0,

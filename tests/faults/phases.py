@@ -337,7 +337,7 @@ class Templates:
         shutil.copytree(resources.reference_directory(), reference)
         for path in reference.glob("*.csv"):
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            if path.stem in {"model", "system", "published_measurement"}:
+            if path.stem in {"model", "system", "printed_step"}:
                 path.write_text("".join(lines[:-1]), encoding="utf-8")
         replace(resources, "reference_directory", lambda: reference)
         self._do("init", *_db(place))

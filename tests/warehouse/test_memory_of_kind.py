@@ -9,9 +9,9 @@ import pytest
 from estimators.contract import PUBLISHED
 from estimators.interval import QUANTILE
 from estimators.registry import get
-from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import published_steps
 from warehouse.database.catalog import packaged_catalog
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.plan.evaluated_steps import MEMORY_OF_KIND, memory_of_kind
 

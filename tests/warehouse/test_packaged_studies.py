@@ -31,12 +31,13 @@ def test_every_packaged_study_loads_and_is_named_after_its_file(path: Path) -> N
 
 
 def test_the_megatron_study_asks_for_each_published_configuration() -> None:
-    with (reference_directory() / "published_megatron_scaling.csv").open() as file:
-        published = list(csv.DictReader(file))
+    with (reference_directory() / "printed_step.csv").open() as file:
+        rows = csv.DictReader(file)
+        published = [row for row in rows if row["reference"] == "published_megatron_scaling"]
     study = load_study(studies_directory() / "megatron.toml")
     assert len(study.spaces) == len(published) == 10
     for space, row in zip(study.spaces, published, strict=True):
-        assert space["model"] == (f"megatron_{row['model']}",)
+        assert space["model"] == (f"megatron_{row['printed_model']}",)
         assert space["accelerator"] == (row["accelerator"],)
         for name in ("num_gpus", "global_batch_size"):
             assert space[name] == (int(row[name]),)

@@ -1,7 +1,4 @@
 """Calibrated constants: fits to published steps, to a user's steps, and to timings of kernels."""
 
-MEASUREMENTS = "published_measurement"
-"""The reference table whose rows leave no choice open: each is evaluated as it is."""
-
 OWN, OTHER = "its own programs", "other programs, by the nearest one"
 """Groups of a table's rows: the estimator has the constants of the program, or not."""

@@ -15,7 +15,6 @@ import polars as pl
 
 from estimators.contract import Refusal
 from estimators.names import folded
-from warehouse.calibrate import MEASUREMENTS
 from warehouse.database import resources
 from warehouse.database.cache import cached
 from warehouse.database.catalog import packaged_catalog
@@ -77,19 +76,15 @@ def published_reference(name: str) -> pl.DataFrame:
 def published_steps() -> pl.DataFrame:
     """Return view `published_step` of the packaged reference tables, without a database.
 
-    Column `model` is that of table `published_measurement`, where the shape is that of a name in
-    table `model`: recipes differ by it. Elsewhere the steps have a shape, and it is left out.
-    Tables with the same shape give whether embedding and output layer share their weights
-    (`ties_embedding`).
+    Column `model` is that of table `printed_step`, where the shape is that of a name in table
+    `model`: recipes differ by it. Elsewhere the steps have a shape, and it is left out.
     """
-    sql = resources.sql_directory()
-    view = (sql / VIEW).read_text(encoding="utf-8")
-    read = names_in(view).relations | {*_WITH_TIES}
+    view = (resources.sql_directory() / VIEW).read_text(encoding="utf-8")
+    read = names_in(view).relations
     with duckdb.connect(":memory:") as connection:
         for path in reference_files():
             if path.stem in read:
                 store_table(connection, read_table(path))
-        connection.execute((sql / "macros.sql").read_text(encoding="utf-8"))
         steps = connection.execute(f"with step as ({view}\n) {_WITH_MODEL}")
         names = [column[0] for column in steps.description or ()]
         rows = steps.fetchall()
@@ -114,24 +109,10 @@ def published_intervals(resolved: Resolved) -> dict[str, Array]:
     return {name: np.array(values) for name, values in intervals.items()}
 
 
-_SHAPE = ("num_layers", "hidden_size", "ffn_hidden_size", "num_heads", "seq_len", "vocab_size")
-_WITH_TIES = ("model", "published_training_stage")
-"""Tables that have, for each shape, whether embedding and output layer share their weights."""
-
-_TIES = (
-    "(select any_value(shape.ties_embedding) from {table} as shape where "
-    + " and ".join(f"shape.{name} = step.{name}" for name in _SHAPE)
-    + ")"
-)
-_WITH_MODEL = f"""\
-select
-    step.* exclude (ties_embedding) replace (given.model as model),
-    coalesce(
-        step.ties_embedding, {", ".join(_TIES.format(table=table) for table in _WITH_TIES)}
-    ) as ties_embedding
+_WITH_MODEL = """\
+select step.* replace (printed_step.model as model)
 from step
-left join {MEASUREMENTS} as given
-    on step.reference = '{MEASUREMENTS}' and step.published_row = given.published_row"""
+inner join printed_step using (reference, published_row)"""
 
 
 def _read_file(path: Path, estimator: Estimator) -> pl.DataFrame:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from warehouse.calibrate import MEASUREMENTS
 from warehouse.cli.common import fetched
 from warehouse.database.sql_text import literal
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.show.page import Section
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def comparison(connection: DuckDBPyConnection, *, every_row: bool = False) -> li
     """Return the errors by group, per reference table and estimator, then published steps.
 
     Errors by degree, times of whole runs and ranks of published layouts follow. `every_row` adds
-    the rows of table `published_measurement`.
+    the rows of view `published_measurement`.
     """
     condition = "true" if every_row else f"reference <> {literal(MEASUREMENTS)}"
     sections = []

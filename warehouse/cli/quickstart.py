@@ -100,11 +100,11 @@ def studies(*, small: bool) -> list[tuple[str, str | None]]:
 
 
 def _evaluate_published(db: Path) -> None:
-    """Store the estimates of table `published_measurement`."""
+    """Store the estimates of view `published_measurement`."""
     from estimators import registry
-    from warehouse.calibrate import MEASUREMENTS
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
+    from warehouse.database.tables import MEASUREMENTS
     from warehouse.measure.published import store_published
 
     catalog = packaged_catalog()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
@@ -268,9 +269,8 @@ def _origins(connection: DuckDBPyConnection) -> dict[str, tuple[str, str, str]]:
     for name in reference_names(connection):
         suffix = "parquet" if name in measured else "csv"
         origins[name] = ("reference", f"db/reference/{name}.{suffix}", "")
-    for estimator in estimators:
-        for file in estimator.reference_files:
-            origins[file.stem] = ("reference", f"estimators/{estimator.name}/{file.name}", "")
+    for file in (name for estimator in estimators for name in estimator.reference_files):
+        origins[Path(file).stem] = ("reference", f"estimators/{file}", "")
     for view in views.packaged():
         path = view.path
         source = f"sql/{view.layer}/{path.name}" if path else "warehouse/database/views.py"

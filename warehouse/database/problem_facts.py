@@ -212,6 +212,7 @@ class References:
         for row in table("recipe_constant").values():
             place = self._recipe_constants.setdefault((row["framework"], row["number_recipe"]), {})
             place[row["constant"]] = row["constant_value"]
+        self._release_constants = list(table("release_constant").values())
         self._recipes: dict[str, list[Row]] = {}
         for name, row in table("expert_default").items():
             self._recipes.setdefault(name.partition(" until ")[0], []).append(row)
@@ -319,7 +320,13 @@ class References:
         framework = problem["framework"]
         usual = self._usual_constants(framework, accelerator)
         # least specific first; dense models capture no graphs unless the recipe of the model does
-        settings = dict(self._recipe_constants.get((framework, problem["number_recipe"]), {}))
+        release = inf if problem["framework_release"] is None else problem["framework_release"]
+        settings = {
+            row["constant"]: row["constant_value"]
+            for row in self._release_constants
+            if row["framework"] == framework and release < row["before_release"]
+        }
+        settings |= self._recipe_constants.get((framework, problem["number_recipe"]), {})
         if (problem["num_experts"] or inf) <= 1:
             settings["uses_cuda_graphs"] = 0
         settings |= {name: recipe[name] for name in _OF_RECIPE if recipe.get(name) is not None}

@@ -42,9 +42,9 @@ from warehouse.database.facts import (
     rebuild_command,
     remove_dead_inputs,
 )
-from warehouse.database.reference import reference_files
 from warehouse.database.sql_text import IN_MAIN, literal, quoted
 from warehouse.database.stamp import FACTS_ID, FACTS_LAST, META, last_fact
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.errors import DatabaseError
 
 if TYPE_CHECKING:
@@ -288,8 +288,8 @@ def _study(connection: DuckDBPyConnection, folder: Path, number: int, name: str)
         "definition": definition,
     }
     digest = None
-    is_table = definition.get("file") in {path.stem for path in reference_files()}
-    if "spaces" not in definition and not is_table and evaluated and estimator is not None:
+    is_published = definition.get("file") == MEASUREMENTS
+    if "spaces" not in definition and not is_published and evaluated and estimator is not None:
         [(relation, _)] = evaluated
         content["relation"] = relation
         path = inputs_path(folder, number)

@@ -12,8 +12,10 @@ import re
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import estimators
 from estimators.columns import COLUMNS, GROUPS, Column
 from estimators.contract import Refusal, RefusedError
 from estimators.names import did_you_mean
@@ -25,8 +27,6 @@ from warehouse.errors import InputError
 from warehouse.limits import accept
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import polars as pl
     from duckdb import DuckDBPyConnection
 
@@ -54,7 +54,8 @@ def reference_files(directory: Path | None = None) -> list[Path]:
 
 def estimators_files() -> list[Path]:
     """Return the CSV files of reference tables that lie in the packages of estimators."""
-    return [path for estimator in all_estimators() for path in estimator.reference_files]
+    package = Path(estimators.__file__ or "").parent
+    return [package / path for each in all_estimators() for path in each.reference_files]
 
 
 def measured_files(directory: Path | None = None) -> list[Path]:

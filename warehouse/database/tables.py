@@ -47,6 +47,9 @@ CELL_FACTS = ("is_default_variant", "num_layouts", "num_fitting_layouts")
 """Columns of `cell` that follow from its record and its rows. The numbers are of the layouts that
 the cell shows."""
 
+MEASUREMENTS = "published_measurement"
+"""The published steps that leave no choice open: each is evaluated as it is."""
+
 _DEFAULTS = {
     IS_REPEATED: "false",
     "evaluated_at": "(now() at time zone 'UTC')",

@@ -39,7 +39,7 @@ from warehouse.errors import InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-LAYERS = ("staging", "intermediate", "functions", "marts")
+LAYERS = ("reference", "staging", "intermediate", "functions", "marts")
 """Directories of sql/: a view reads its own layer and those before it."""
 
 FUNCTIONS = "functions"

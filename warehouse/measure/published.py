@@ -1,6 +1,6 @@
 """Estimates of published measurements, each for exactly the measured configuration.
 
-Other tables of published steps leave choices open, which studies sweep. A row of table
+Other published steps leave choices open, which studies sweep. A row of view
 ``published_measurement`` is complete, so it is evaluated as it is and stored like an evaluated
 file. Table ``published_estimate`` has the layout into which an estimator resolved the row, or the
 reason why it refused it, and the interval of every published step.
@@ -16,11 +16,10 @@ import numpy as np
 
 from estimators.contract import Problem, variant_name
 from estimators.inputs import records
-from warehouse.calibrate import MEASUREMENTS
 from warehouse.calibrate.published import ROW, published_intervals, published_steps
 from warehouse.database.sink import arrow_table, transaction
 from warehouse.database.sql_text import registered
-from warehouse.database.tables import PUBLISHED_ESTIMATE_TABLE
+from warehouse.database.tables import MEASUREMENTS, PUBLISHED_ESTIMATE_TABLE
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.sweep.record import evaluated_study, store_evaluated

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.catalog import OWN_SYSTEM, product_of
-from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
+from warehouse.calibrate import OTHER, OWN
 from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.queries import of_estimator
 

@@ -12,7 +12,7 @@ from estimators.catalog import product_of
 from estimators.divisors import divisors
 from estimators.interval import ENDS
 from estimators.kernels.gemms import kernels_of
-from warehouse.calibrate import MEASUREMENTS, OTHER, OWN
+from warehouse.calibrate import OTHER, OWN
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
@@ -23,6 +23,7 @@ from warehouse.calibrate.published import (
     published_tables,
 )
 from warehouse.database.catalog import packaged_catalog
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _published_errors(run: TrainingRun, names: Iterable[str]) -> list[dict[str, 
 def measured_errors(run: TrainingRun) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the errors on measurements of the run's accelerator, of time and of memory, by group.
 
-    The rows are those of table `published_measurement`, evaluated now; refused rows do not count.
+    The rows are those of view `published_measurement`, evaluated now; refused rows do not count.
     If the accelerator has no rows, those of the accelerator with its kernels are used. For a
     mixture of experts only rows of mixtures are used, if there are any.
     """

@@ -17,8 +17,8 @@ from warehouse.calibrate.store import drop_profile, replace_profile
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_write
 from warehouse.database.facts import CALIBRATION, COMMITTED, MEASUREMENT, REMOVAL, STUDY
-from warehouse.database.reference import reference_files
 from warehouse.database.sink import transaction
+from warehouse.database.tables import MEASUREMENTS
 from warehouse.errors import InputError, WarehouseError
 from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.inputs import resolve_rows
@@ -139,7 +139,7 @@ def _store_study(
     changed: dict[int, int] = {}
     if study.spaces:
         sweep(database, study)
-    elif entry.inputs is None and study.file in {path.stem for path in reference_files()}:
+    elif entry.inputs is None and study.file == MEASUREMENTS:
         with open_for_write(database) as connection:
             store_published(connection, estimator, packaged_catalog())
     else:
