@@ -90,7 +90,8 @@ def _in_bytes(text: str) -> float | None:
         return None
     binary, bits = match[2], match[3]
     power: int = _POWERS[(binary or bits).lower()]
-    return number * 1024 ** (power // 3) if binary else number * 10**power / 8
+    unit: float = 1024 ** (power // 3) if binary else 10**power / 8
+    return number * unit
 
 
 def without_unit(text: str) -> str:
