@@ -61,7 +61,8 @@ FORMULAS: dict[str, Formula] = {
     ),
     "recompute_seconds": Formula(
         "microbatches x layers x again; again: the forward pass without its waiting, slowed "
-        "by the transfers behind it (full), the parts of recompute_modules, else the core of "
+        "by the transfers behind it (full; without its last product with stops_recompute_early), "
+        "the parts of recompute_modules, else the core of "
         "attention (selective), or every second product and all elementwise work (selective, "
         "with recomputes_operations)",
         "arXiv 2205.05198 section 5; torchtitan's policy for operations",
