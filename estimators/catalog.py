@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
 
-from estimators.names import did_you_mean, folded, nearest
+from estimators.names import did_you_mean, folded, has_numbers_of, nearest
 from estimators.refusals import Refusal, RefusedError
 from estimators.values import Columns, Scalar
 
@@ -34,6 +34,9 @@ PRODUCT_COLUMNS: Mapping[str, str] = {
 
 NARROW_RATES = ("fp8_flops_per_second", "fp4_flops_per_second")
 """Rates that table `system` does not have; a user's system may state them."""
+
+_KNOWN = 24
+"""Names that an error lists."""
 
 Made = TypeVar("Made")
 
@@ -102,11 +105,22 @@ class Catalog:
         """
         row = self.known(table, key)
         if row is None:
-            rows = self.tables.get(table, {})
-            hint = did_you_mean(self.nearest(table, key)) or f"known: {', '.join(sorted(rows)[:8])}"
-            hint = hint if rows else f"the `{table}` table is empty"
+            hint = self.hint_on_name(table, key)
             raise RefusedError([Refusal(table, key, f"is not in the `{table}` table", hint)])
         return row
+
+    def hint_on_name(self, table: str, key: object) -> str:
+        """Return the names that an unknown one may mean, or else the known ones.
+
+        A name with other numbers is another thing, and is not suggested alone.
+        """
+        rows = self.tables.get(table, {})
+        if not rows:
+            return f"the `{table}` table is empty"
+        near = self.nearest(table, key)
+        meant = [name for name in near if has_numbers_of(name, key)]
+        known = dict.fromkeys((*near, *sorted(rows)))
+        return did_you_mean(meant) or f"known: {', '.join([*known][:_KNOWN])}"
 
     def nearest(self, table: str, key: object) -> list[str]:
         """Return the names of rows of `table` that are most like `key`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,6 +16,9 @@ from estimators.rules import Rule
 
 LARGEST_WHOLE = 2**53 - 1
 """Largest whole number up to which float64, the type of all inputs, has no gaps."""
+
+_LEAST = 1e6
+"""Least rate and size of a machine: bytes, bytes/s and FLOP/s."""
 
 _HINTED = 100
 """Rows of a rule that get a hint: it tries thousands of values, and an error lists ten rows."""
@@ -141,6 +145,19 @@ class Inputs(dict[str, Array]):
                 if faulty.any():
                     self.refuse(name, faulty, limit.reason, limit.hint)
                     sound &= ~faulty
+
+    def check_units(self, names: Iterable[str]) -> None:
+        """Refuse rates and sizes of a machine that are in the unit that people read: 80 for 80 GB.
+
+        Without a unit, 80 GB are 80,000 MB, and 990 TFLOP/s 990,000 GFLOP/s: all below `_LEAST`.
+        """
+        for name in names:
+            column = self._dictionary[name]
+            with np.errstate(invalid="ignore"):
+                rows = self._good & (self[name] < _LEAST)
+            power = math.log10(column.form.per)
+            hint = f"it is in {column.unit}: write 1e{power:.0f} for 1 {column.form.unit}"
+            self.refuse(name, rows, f"is less than {_LEAST:g} {column.unit}", hint)
 
     def apply(self, rules: Iterable[Rule]) -> None:
         """Refuse rows that break a rule; rows that are already refused are skipped."""

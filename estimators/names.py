@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
-from functools import lru_cache
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from pathlib import Path
 
 from estimators.columns import COLUMNS
 
@@ -55,6 +58,33 @@ def nearest_columns(word: str, columns: Collection[str]) -> list[str]:
     wanted = folded(word)
     meant = [name for name in columns if wanted in _other_names(name)]
     return meant[:MOST_NEAR] or nearest(word, columns)
+
+
+def hint_on_word(word: str, columns: Collection[str], of: str = "input") -> str:
+    """Return what an unknown word leads to; "" for nothing.
+
+    Table `other_words.csv` has the words whose column has another meaning, and those of features
+    that no estimator models. Other words lead to the nearest columns.
+    """
+    plain = word.strip().lower().replace("-", "_").replace(" ", "_")
+    for row in _other_words():
+        is_meant = row["of"] == of and fnmatchcase(plain, row["word"])
+        if is_meant and (not row["column"] or row["column"] in columns):
+            return row["hint"]
+    return did_you_mean(nearest_columns(word, columns))
+
+
+@cache
+def _other_words() -> tuple[dict[str, str], ...]:
+    file = Path(__file__).with_name("other_words.csv")
+    with file.open(encoding="utf-8", newline="") as lines:
+        return tuple(csv.DictReader(lines))
+
+
+def has_numbers_of(name: str, word: object) -> bool:
+    """Return whether a name has every number of a word: H20 is not H200, and an A10 no A100."""
+    numbers = re.compile(r"[0-9]+(?:\.[0-9]+)*")
+    return {*numbers.findall(str(word))} <= {*numbers.findall(name)}
 
 
 def did_you_mean(near: Iterable[str]) -> str:

@@ -71,10 +71,27 @@ def read_number(text: str) -> float | None:
 
 _WITH_UNIT = re.compile(
     r"[$\u20ac\u00a3]?\s*([0-9][0-9_,.]*(?:e[+-]?[0-9]+)?)\s*([kmbgt]?)"
-    r"(?:b|(?-i:B)/s|flops?|flop/s|w|usd|tokens)?",
+    r"(?:b|(?-i:B)/s|flops?(?:/s)?|w|usd|tokens)?",
     re.IGNORECASE,
 )
 """A number with a unit that the package uses. Gb/s is left out, because it counts bits."""
+
+_WITH_OTHER_UNIT = re.compile(
+    r"([0-9][0-9_,.]*)\s*(?:([kmgt])i(?-i:B)(?:/s)?|([kmgt])(?:(?-i:b)/s|bit/s|bps))", re.IGNORECASE
+)
+"""A number of powers of 1,024 bytes, or of bits a second."""
+
+
+def _in_bytes(text: str) -> float | None:
+    """Return the bytes of a text such as ``80GiB`` or ``400Gb/s``; None for other texts."""
+    match = _WITH_OTHER_UNIT.fullmatch(text.strip())
+    number = None if match is None else read_number(match[1])
+    if match is None or number is None:
+        return None
+    binary, bits = match[2], match[3]
+    power: int = _POWERS[(binary or bits).lower()]
+    unit: float = 1024 ** (power // 3) if binary else 10**power / 8
+    return number * unit
 
 
 def without_unit(text: str) -> str:
@@ -149,6 +166,8 @@ class Number:
 def plain_number(column: Column, text: object) -> str:
     """Return a hint with the plain form of a number with a unit or grouped digits; else nothing."""
     number = read_number(without_unit(str(text)) or "-")
+    if number is None and column.unit in ("bytes", "bytes/s"):
+        number = _in_bytes(str(text))
     if number is None:
         return ""
     return f"write {number:.15g}{f', in {column.unit}' if column.unit else ''}"

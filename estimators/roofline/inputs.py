@@ -89,6 +89,7 @@ def resolve_problem(inputs: Inputs, catalog: Catalog) -> None:
     )
     inputs.require(SYSTEM, "name an `accelerator`, or give its attributes")
     inputs.check((*PROBLEM, *CHOICES))
+    inputs.check_units((*RATES, "hbm_bytes"))
     inputs.apply(PROBLEM_RULES)
 
 

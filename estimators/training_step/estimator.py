@@ -217,7 +217,9 @@ class TrainingStep(SearchedEstimator):
         resolved, refusals = self.resolve(RELATION, columns, catalog, PUBLISHED)
         if refusals:
             raise RefusedError(replace(refusal, row=None) for refusal in refusals)
-        return Problem.of({name: column[0] for name, column in resolved.items()}, catalog)
+        values = {name: column[0] for name, column in resolved.items()}
+        # the links of a whole NVLink domain
+        return Problem.of({**values, "num_gpus": values["nvlink_size"]}, catalog)
 
     def layer_parameters(self, values: Values) -> tuple[float, float]:
         """Return the parameters of all layers, and the active ones."""

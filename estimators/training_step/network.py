@@ -1,7 +1,8 @@
 """Seconds of collectives and transfers on nodes of GPUs with a network card each.
 
 Ranks are numbered as in frameworks: tensor-parallel neighbours first, then context, data and
-pipeline. Members in one node exchange over NVLink. A ring over several nodes uses the network cards
+pipeline. A node is the part of an NVLink domain that a run has (`domains.gpus_in_domain`). Members
+in one node exchange over NVLink. A ring over several nodes uses the network cards
 of all its members in a node at once; other groups use the other cards.
 
 Source: arXiv 2104.04473 section 3 (placement), NCCL's ring and tree algorithms (a ring moves

@@ -19,6 +19,7 @@ from estimators.kernels.loads import MeasuredLoads
 from estimators.structure import Structure, equals
 from estimators.training_step import recipes
 from estimators.training_step.dispatch_rules import hides_dispatch
+from estimators.training_step.domains import gpus_in_domain
 from estimators.training_step.modules import flags_of, replaces_core
 from estimators.training_step.recipes import Recipe
 
@@ -64,7 +65,10 @@ class System(Structure):
 
 @dataclass(frozen=True)
 class Network(Structure):
-    """Both networks of a GPU, in its node and beyond: rates, efficiencies and latencies."""
+    """Both networks of a GPU, in its node and beyond: rates, efficiencies and latencies.
+
+    `nvlink_size` are the GPUs that the run has in an NVLink domain (`domains.gpus_in_domain`).
+    """
 
     nvlink_size: Real
     nvlink_bytes_per_second: Real
@@ -387,11 +391,13 @@ class Problem:
                 ),
                 MeasuredLoads(catalog),
             )
+        run, links = Run.of(columns), Network.of(columns)
+        links = replace(links, nvlink_size=gpus_in_domain(run.num_gpus, links.nvlink_size))
         overlap = replace(Overlap.of(columns), overlaps_expert_comm=hides_dispatch(columns)[()])
         return cls(
             shape=shape,
             system=System.of(columns),
-            network=Network.of(columns),
+            network=links,
             kernels=Kernels.of(columns, measured=measured),
             power=Power.of(columns),
             formats=Formats.of(columns, low_format=recipes.format_places(columns)),
@@ -402,7 +408,7 @@ class Problem:
             kept=Kept.of(columns),
             host=Host.of(columns),
             experts=Experts.of(columns),
-            run=Run.of(columns),
+            run=run,
             choices=Choices.of(columns),
         )
 

@@ -25,6 +25,17 @@ def _has_plain_heads(values: Values) -> np.ndarray:
     return np.asarray(plain & without)
 
 
+_OF_EXPERTS = ("num_shared_experts", "shared_ffn_hidden_size", "num_dense_layers")
+
+
+def _has_no_experts(values: Values) -> np.ndarray:
+    """Return where no input of a mixture has a value that means something."""
+    is_plain = np.equal(values["expert_ffn_hidden_size"], values["ffn_hidden_size"])
+    for name in _OF_EXPERTS:
+        is_plain &= np.equal(values[name], 0)
+    return np.asarray(is_plain & np.equal(values["moe_period"], 1))
+
+
 def _has_whole_heads(values: Values) -> np.ndarray:
     """Return where heads have a size, or share the width without remainder.
 
@@ -63,6 +74,39 @@ SHAPE_RULES = (
             f"{row['v_head_size']} is that of latent attention"
         ),
         lambda _row: "give `kv_lora_rank`, or leave them out",
+    ),
+    Rule(
+        "latent attention has a rotary part",
+        "kv_lora_rank",
+        ("kv_lora_rank", "qk_rotary_size"),
+        lambda v: np.equal(v["kv_lora_rank"], 0) | np.greater(v["qk_rotary_size"], 0),
+        lambda _row: "is a size of latent attention, and the model has no other one",
+        lambda _row: "leave it out, or give `qk_rotary_size`, `qk_head_size` and `v_head_size` too",
+    ),
+    Rule(
+        "only mixtures have inputs of experts",
+        "num_experts",
+        ("num_experts", *_OF_EXPERTS, "moe_period", "expert_ffn_hidden_size", "ffn_hidden_size"),
+        lambda v: np.greater(v["num_experts"], 1) | _has_no_experts(v),
+        lambda row: (
+            "makes a dense model, which has no "
+            + ", ".join(
+                f"`{name}` {row[name]}"
+                for name in (*_OF_EXPERTS, "moe_period", "expert_ffn_hidden_size")
+                if row[name] not in (0, (1 if name == "moe_period" else row["ffn_hidden_size"]))
+            )
+        ),
+        lambda _row: "leave them out, or give `num_experts` above 1",
+    ),
+    Rule(
+        "chunks of attention need a window",
+        "uses_chunked_attention",
+        ("uses_chunked_attention", "attention_window"),
+        lambda v: (
+            ~np.equal(v["uses_chunked_attention"], True) | np.greater(v["attention_window"], 0)
+        ),
+        lambda _row: "needs `attention_window`, which is 0",
+        lambda _row: "give `attention_window`, or use false",
     ),
     Rule(
         "each period of a mixture has one layer with experts",

@@ -18,7 +18,7 @@ from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.gemms import FORMULA, kernels_of, measured_accelerators
-from estimators.names import did_you_mean
+from estimators.names import hint_on_word
 from estimators.training_step import recipes
 
 HARDWARE = {"nvlink_size": "gpus_per_node", **PRODUCT_COLUMNS}
@@ -90,9 +90,10 @@ def resolve_system(inputs: Inputs, catalog: Catalog) -> None:
             continue
         found = _system(catalog, str(value))
         if found is None:
-            known = ", ".join(sorted(catalog.tables.get("accelerator", {})))
-            listed = f"known: {known}; define others in a study or a file of systems (--catalog)"
-            hint = did_you_mean(catalog.nearest("accelerator", value)) or listed
+            listed = catalog.hint_on_name("accelerator", value)
+            if listed.startswith("known"):
+                listed += "; define others in a study or a file of systems (--catalog)"
+            hint = hint_on_word(str(value), (), "accelerator") or listed
             reason = "is neither in the `accelerator` nor in the `system` table"
             inputs.refuse("accelerator", rows, reason, hint)
             continue
@@ -104,6 +105,7 @@ def resolve_system(inputs: Inputs, catalog: Catalog) -> None:
     needed = tuple(name for name in HARDWARE if name not in NARROW_RATES)
     inputs.default("nvlink_size", 8)
     inputs.require(needed, "name an `accelerator`, or give its attributes")
+    inputs.check_units((*RATES, "hbm_bytes"))
 
 
 def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None:

@@ -82,6 +82,7 @@ PRODUCTS = (
     TimedInput("layout", "forward", LAYOUTS | {name: name for name in PASSES}),
     TimedInput("result_format", "bf16", {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}),
     TimedInput("batch", 1),
+    TimedInput("num_products", 1),
 )
 
 ATTENTION = (
@@ -150,13 +151,16 @@ def compare_products(columns: Columns, problem: Problem, is_sustained: bool) -> 
     place: Array = np.zeros(len(seconds), dtype=np.int64)
     for low_format, name in enumerate(PLACES):
         place[np.equal(columns["number_format"], name)] = low_format
-    flops = 2.0 * rows * width * depth
+    # the products of experts run as one grouped kernel
+    number = columns["num_products"]
+    flops = 2.0 * rows * width * depth * number
     read: Array = np.full(len(seconds), np.nan)
-    # sizes of one product each: as of a batch
-    of_batch = replace(problem, shape=replace(problem.shape, hidden_size=real(rows)))
     for low_format, in_pass, group in _groups(columns, place):
-        gemm = Gemm(rows[group], width[group], depth[group], 1.0, in_pass)
-        [read[group]] = seconds_of([gemm], _in_format(of_batch, np.int64(low_format)))
+        gemm = Gemm(rows[group], width[group], depth[group], number[group], in_pass)
+        # sizes of one product each: as of a batch
+        shape = replace(problem.shape, hidden_size=real(rows[group]))
+        of_group = _in_format(replace(problem, shape=shape), np.int64(low_format))
+        [read[group]] = seconds_of([gemm], of_group)
     adds = np.equal(columns["layout"], WEIGHT_GRADIENT) & np.equal(columns["result_format"], "fp32")
     read = read * np.where(adds, problem.kernels.accumulating_product_ratio, 1.0)
     in_formats = _in_format(problem, place)
@@ -167,7 +171,7 @@ def compare_products(columns: Columns, problem: Problem, is_sustained: bool) -> 
         "of several products at once": np.greater(columns["batch"], 1),
         "faster than the peak": flops / seconds > FASTEST * peak,
     }
-    is_narrow, is_short = shapes_of(Gemm(rows, width, depth))
+    is_narrow, is_short = shapes_of(Gemm(rows, width, depth, number))
     kinds = (
         *(
             (constant, f"products in {name}", np.equal(np.take(FACTORS, place), constant))

@@ -152,6 +152,18 @@ def test_rows_that_cannot_be_used_are_counted_with_the_reason(
     assert kinds_of(out)["products in 16 bits"]["num_rows"] == 5
 
 
+def test_products_of_experts_are_read_as_one_kernel(warehouse: Command, tmp_path: Path) -> None:
+    # eight experts of 1,024 rows take as long as one product of 8,192 rows, whose operands they are
+    grouped = [
+        f"bf16,1024,{columns},{depth},{1.25 * seconds_of((8192, columns, depth))!r},TN,8"
+        for columns, depth in ((4096, 4096), (4096, 8192), (8192, 4096), (8192, 8192))
+    ] * 2
+    path = written(tmp_path / "t.csv", grouped, f"{HEADER},num_products")
+    code, out, err = warehouse("calibrate", "--kernels", path, "--accelerator", "H100", "--json")
+    assert code == 0, err
+    assert kinds_of(out)["products in 16 bits"]["times_as_long"] == pytest.approx(1.25)
+
+
 def test_attention_is_timed_in_a_file_of_its_own(
     warehouse: Command, tmp_path: Path, timings: Path
 ) -> None:

@@ -274,7 +274,7 @@ def test_a_wrong_attribute_is_refused_with_file_key_value_and_reason(
     ("stated", "words"),
     [
         ("hbm_bytes_per_second = 8e15", "is 500 times the largest known"),
-        ("hbm_bytes_per_second = 8", "is less than a tenth of the smallest known"),
+        ("hbm_bytes_per_second = 8e9", "is less than a tenth of the smallest known"),
         ("nvlink_bytes_per_second = 1800e9", "is twice that of GB300 (per GPU)"),
         ("hbm_bytes_per_second = 9e12", ""),
     ],

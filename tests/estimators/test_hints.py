@@ -59,3 +59,26 @@ def test_values_that_other_free_degrees_mend_are_not_blamed() -> None:
 def test_where_several_rules_are_broken_the_hint_that_mends_all_is_on_one() -> None:
     hints = _hints({"tensor_parallel": 3, "data_parallel": 2, "num_gpus": 8})
     assert "use 4" in hints
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kv_lora_rank": 16},
+        {"q_lora_rank": 16},
+        {"num_shared_experts": 1},
+        {"expert_ffn_hidden_size": 512},
+        {"experts_per_token": 2},
+        {"num_dense_layers": 3},
+        {"moe_period": 2},
+        {"window_period": 2},
+        {"uses_chunked_attention": True},
+    ],
+)
+def test_inputs_of_a_layer_that_the_model_lacks_are_refused(changes: dict[str, Scalar]) -> None:
+    assert _hints(changes)
+
+
+def test_neutral_values_of_such_inputs_pass() -> None:
+    neutral = {"kv_lora_rank": 0, "num_shared_experts": 0, "expert_ffn_hidden_size": 14336}
+    assert not _hints({**neutral, "experts_per_token": 1, "num_dense_layers": 0})

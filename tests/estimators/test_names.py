@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 
+from estimators import names
 from estimators.columns import COLUMNS
-from estimators.names import did_you_mean, folded, joined_hint, nearest, nearest_columns
+from estimators.names import (
+    did_you_mean,
+    folded,
+    hint_on_word,
+    joined_hint,
+    nearest,
+    nearest_columns,
+)
+from warehouse.database.catalog import packaged_catalog
 
 KNOWN_ELSEWHERE = [name for name, column in COLUMNS.items() if column.other_names]
 ACCELERATORS = ("A100 SXM 80GB", "H100 PCIe 80GB", "H100 SXM 80GB", "H200 SXM 141GB", "MI300X")
@@ -63,7 +75,7 @@ def test_the_nearest_names_are_at_most_three(word: str, near: list[str]) -> None
         ("TP", ["tensor_parallel"]),
         ("flops", ["matrix_flops_per_second"]),
         ("num_attention_heads", ["num_heads"]),
-        ("hidden_sise", ["hidden_size", "ffn_hidden_size", "expert_ffn_hidden_size"]),
+        ("hidden_sise", ["hidden_size", "ffn_hidden_size", "shared_ffn_hidden_size"]),
         (
             "bandwidth",
             ["hbm_bytes_per_second", "nvlink_bytes_per_second", "network_bytes_per_second"],
@@ -106,3 +118,39 @@ def test_the_question_names_what_may_be_meant(near: list[str], question: str) ->
 )
 def test_no_semicolon_follows_a_question_in_a_hint(parts: tuple[str, ...], hint: str) -> None:
     assert joined_hint(*parts) == hint
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("lora_rank", "LoRA is not modelled: all weights are trained"),
+        ("cpu-offload", "offload to the host is not modelled"),
+        ("num_layers_per_virtual_pipeline_stage", "give `virtual_pipeline`"),
+        ("use_distributed_optimizer", "give `zero_stage` 1"),
+        ("untie_embeddings_and_output_weights", "give `ties_embedding`, which is its opposite"),
+        ("decoder_first_pipeline_num_layers", "did you mean layers_in_first_stage?"),
+        ("account_for_embedding_in_pipeline_split", "did you mean counts_embedding?"),
+        ("first_k_dense_replace", "did you mean num_dense_layers?"),
+        ("save_interval", "checkpoint files are not modelled"),
+        ("use_8bit_adam", "8-bit optimizers are not modelled"),
+        ("colour", ""),
+    ],
+)
+def test_words_of_other_programs_lead_to_an_input_or_a_sentence(word: str, hint: str) -> None:
+    assert hint_on_word(word, tuple(COLUMNS)).startswith(hint)
+    assert bool(hint) == bool(hint_on_word(word, tuple(COLUMNS)))
+
+
+def test_a_word_leads_to_no_input_that_an_estimator_lacks() -> None:
+    assert "zero_stage" not in hint_on_word("use_distributed_optimizer", ("num_layers",))
+
+
+@pytest.mark.parametrize("accelerator", ["A10", "H20", "A100-60GB"])
+def test_another_product_is_not_suggested_alone(accelerator: str) -> None:
+    assert packaged_catalog().hint_on_name("accelerator", accelerator).count(", ") > 3
+
+
+def test_other_words_name_columns_that_exist() -> None:
+    with (Path(names.__file__).parent / "other_words.csv").open(encoding="utf-8") as lines:
+        columns = {row["column"] for row in csv.DictReader(lines)}
+    assert columns <= {"", *COLUMNS}

@@ -6,8 +6,10 @@ from the estimator. Every constant is given (`training_step_cases.IDEAL`).
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from estimators.training_step.domains import gpus_in_domain
 from tests.estimators.training_step_cases import (
     LLAMA,
     step,
@@ -316,3 +318,48 @@ def test_first_dense_layers_and_shared_experts_as_of_deepseek() -> None:
     model = 6 * (4 * attention + dense + 9 * expert + 3 * router) + 12 * 4 * 1024 * 512
     model = 1024 * (model + 6 * 512 * 512)
     assert found["mfu"] == pytest.approx(model / found["step_seconds"] / 1e12, rel=1e-12)
+
+
+# ---- GPUs in an NVLink domain ----
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "size", "expected"),
+    [
+        (8, 72, 8),
+        (72, 72, 72),
+        (144, 72, 72),
+        # 16 of the 18 nodes of each rack
+        (128, 72, 64),
+        (2048, 72, 64),
+        (96, 72, 48),
+        (74, 72, 37),
+        (4096, 8, 8),
+        # no equal slice of 146 = 2 x 73 is half as large as 146 / 3
+        (146, 72, 49),
+    ],
+)
+def test_a_run_has_an_equal_slice_of_each_domain(num_gpus: int, size: int, expected: int) -> None:
+    assert gpus_in_domain(num_gpus, size) == expected
+    both = gpus_in_domain(np.array([num_gpus, 8.0]), np.array([size, 8.0]))
+    assert np.asarray(both).tolist() == [expected, 8]
+
+
+def test_a_ring_over_racks_does_not_depend_on_the_number_of_racks() -> None:
+    # tensor groups of 8: 8 of them fill a slice of 64, and 9 a rack of 72, which left 1 to 8 for
+    # the last rack; 256, 512, 1,024 and 2,048 GPUs took 0.586, 2.68, 1.46 and 0.93 s
+    ring = {
+        "nvlink_size": 72,
+        "num_heads": 8,
+        "head_size": 64,
+        "tensor_parallel": 8,
+        "network_bytes_per_second": 1e9,
+        "network_efficiency": 1.0,
+    }
+    times = [
+        step(SMALL, num_gpus=gpus, global_batch_size=gpus // 8, **ring, **FAST)["data_comm_seconds"]
+        for gpus in (128, 256, 512, 1024, 2048)
+    ]
+    assert times == sorted(times)
+    # (n - 1) / n of the bytes over eight cards
+    assert times[-1] == pytest.approx(times[0] * (255 / 256) / (15 / 16), rel=1e-6)

@@ -225,6 +225,8 @@ ROW = {
     "num_dense_layers": 9,
     "num_layers": 8,
     "moe_period": 2,
+    "num_shared_experts": 1,
+    "uses_chunked_attention": True,
     "route_groups": 3,
     "route_groups_kept": 4,
     "attention_window": 0,

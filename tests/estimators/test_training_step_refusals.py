@@ -200,6 +200,24 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "3 is more than `route_groups` 2",
     ),
     (
+        "latent attention has a rotary part",
+        {"kv_lora_rank": 16},
+        "kv_lora_rank",
+        "16 is a size of latent attention, and the model has no other one",
+    ),
+    (
+        "only mixtures have inputs of experts",
+        {"moe_period": 2},
+        "num_experts",
+        "1 makes a dense model, which has no `moe_period` 2",
+    ),
+    (
+        "chunks of attention need a window",
+        {"uses_chunked_attention": True},
+        "uses_chunked_attention",
+        "True needs `attention_window`, which is 0",
+    ),
+    (
         "a window period needs a window",
         {"window_period": 2},
         "window_period",
@@ -452,7 +470,7 @@ def test_a_search_leaves_out_what_a_batch_may_have(rule: str) -> None:
     [
         ({"tensor_parallel": 3}, "`tensor_parallel` 3 does not divide `num_heads` 8"),
         ({"pipeline_parallel": 8}, "`pipeline_parallel` 8 is more than `num_layers` 4"),
-        ({"microbatch_size": 5}, "`microbatch_size` 5 leaves no layout in any cell"),
+        ({"microbatch_size": 5}, "`microbatch_size` 5 times `data_parallel` 1 does not divide"),
         ({"num_gpus": 7}, "`num_gpus` 7 leaves no layout in the whole space"),
         ({"num_gpus": None}, "`num_gpus` is missing"),
         ({"global_batch_size": None}, "`global_batch_size` is missing"),

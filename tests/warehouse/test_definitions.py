@@ -187,7 +187,7 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
         ("[models.m]\nbased_on = 3\n", ["`based_on` 3 in [models.m] must be a text"]),
         (
             '[models.m]\nbased_on = "gpt4"\n',
-            ['`based_on` "gpt4" in [models.m] is not in the `model` table', "did you mean gpt3?"],
+            ['`based_on` "gpt4" in [models.m] is not in the `model` table', "known: gpt3, "],
         ),
         (
             '[systems.a]\nbased_on = "b"\n[systems.b]\nbased_on = "H200"\n',

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import numpy as np
 
-from estimators.names import did_you_mean, nearest_columns
+from estimators.names import did_you_mean, hint_on_word, nearest_columns
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.limits import LINE_MARKS, Number, control_character
@@ -114,10 +114,10 @@ def refuse_unknown(
     for keyword in keywords:
         if keyword in inputs or keyword.lower() in inputs:
             continue
-        near = nearest_columns(keyword, arguments) or nearest_columns(keyword, sorted(inputs))
+        near = did_you_mean(nearest_columns(keyword, arguments))
         raise UsageError(
             f"`{keyword}` is no argument of `{method.__name__}`",
-            did_you_mean(near) or f"known: {', '.join(arguments)}",
+            near or hint_on_word(keyword, sorted(inputs)) or f"known: {', '.join(arguments)}",
         )
 
 

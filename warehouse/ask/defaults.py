@@ -75,6 +75,22 @@ def with_model_hint(
     return RefusedError(refusals)
 
 
+_OF_OPTIMIZER = ("moment_bytes", "main_weight_bytes")
+
+
+def besides_gpus(estimator: Estimator) -> str:
+    """Return what takes less memory where no layout fits, and what is not modelled, in words."""
+    known = {*estimator.problem_columns, *estimator.input_columns}
+    words = []
+    if known.issuperset(_OF_OPTIMIZER):
+        names = " and ".join(f"`{name}` 2" for name in _OF_OPTIMIZER)
+        words.append(f"or use {names}, an optimizer in 16 bits")
+    searched = ["microbatch"] if "microbatch_size" in estimator.relations[0].keys else []
+    searched += ["recomputation"] if "activation_recompute" in estimator.searched_choices else []
+    words += [f"every {' and '.join(searched)} was tried"] if searched else []
+    return "; ".join((*words, "a chunked loss and offload are not modelled"))
+
+
 def sold_domain(
     estimator: Estimator, accelerator: str, catalog: Catalog | None = None
 ) -> dict[str, Scalar]:

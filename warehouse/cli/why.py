@@ -223,7 +223,13 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
         rank = f"rank {found.rank:,} of {found.num_fitting:,}: {seconds:.4g} s"
         lines = [*lines, rank + (spare if found.memory else "")]
     if found.best is None:
-        lines = [*lines, "no layout of this problem fits: ask for more GPUs"]
+        from warehouse.ask.defaults import besides_gpus
+
+        others = besides_gpus(found.shown.estimator)
+        lines = [
+            *lines,
+            f"no layout of this problem fits: ask for more GPUs or a shorter `seq_len`; {others}",
+        ]
         return [*sections, Section(lines=lines)]
     best = float(str(found.best["step_seconds"]))
     lines = [*lines, f"the best takes {best:.4g} s, {layout_in_words(found.best)}"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.catalog import OWN_SYSTEM, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
-from estimators.names import did_you_mean
+from estimators.names import did_you_mean, has_numbers_of
 from warehouse.database.cache import cached
 from warehouse.database.reference import (
     columns_of,
@@ -185,6 +185,7 @@ def _base(catalog: Catalog, table: str, name: str) -> Record:
         return catalog.find(table, name)
     reason = "is neither in the `system` nor in the `accelerator` table"
     near = [*catalog.nearest(_ACCELERATOR, name), *catalog.nearest(table, name)]
+    near = [known for known in near if has_numbers_of(known, name)]
     names = {name for source in _NAMED_IN[table] for name in catalog.tables.get(source, {})}
     hint = did_you_mean(list(dict.fromkeys(near))[:3]) or f"known: {', '.join(sorted(names))}"
     raise RefusedError([Refusal(_BASED_ON, name, reason, hint)])

@@ -11,7 +11,7 @@ import numpy as np
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
-from estimators.names import did_you_mean, nearest_columns
+from estimators.names import hint_on_word
 from warehouse.errors import UsageError
 from warehouse.evaluate.inputs import (
     Resolved,
@@ -72,8 +72,8 @@ def read_pairs(
         elif name in computed:
             refusals.append(Refusal(spelt, text, "is computed, not given", "leave it out"))
         elif name not in known:
-            near = nearest_columns(spelt, (*known, *estimator.aliases))
-            hint = did_you_mean(near) or "docs/columns.md lists the columns"
+            hint = hint_on_word(spelt, (*known, *estimator.aliases))
+            hint = hint or "docs/columns.md lists the columns"
             refusals.append(Refusal(spelt, text, f"is not an input of {estimator.name}", hint))
         given[name] = text.strip()
     if refusals:

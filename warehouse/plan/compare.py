@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from warehouse.ask.defaults import besides_gpus
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
@@ -250,7 +251,8 @@ def nothing_fits(
     hint = _counts_in_words(enough, safe) if enough else "ask for an accelerator with more memory"
     smaller = ["--headroom-gb"] if headroom else []
     smaller += ["--batch", "--seq-len"] if enough else []
-    return InputError(said, f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint)
+    hint = f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint
+    return InputError(said, f"{hint}; {besides_gpus(run.estimator)}")
 
 
 def _holds(run: TrainingRun, line: Line, used: float | None) -> bool:

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from estimators.estimator import Estimator
     from warehouse.options import PlanOptions
 
-LEAST_MEMORY = 1e9
-"""Bytes of a GPU below which the number must be in a wrong unit."""
-
 BASES = ("on_demand", "one_year", "three_year", "owned")
 """Bases of a price; the first is the default."""
 
@@ -333,18 +330,12 @@ def resolve(
 
 
 def _refuse_other_units(tokens: float, batch: int, problem: Mapping[str, Scalar]) -> None:
-    """Refuse numbers that only make sense in another unit, such as trillions or gigabytes."""
+    """Refuse tokens that only make sense in another unit, such as trillions."""
     of_a_step = batch * int(problem["seq_len"] or 1)
     if tokens < of_a_step:
         raise UsageError(
             f"`--tokens` {tokens:g} is less than the {of_a_step:,} tokens of one step",
             f"write {tokens:g}T for {tokens:g} trillion",
-        )
-    memory = problem.get("hbm_bytes")
-    if memory is not None and float(memory) < LEAST_MEMORY:
-        raise UsageError(
-            f"`hbm_bytes` {memory:g} is less than a gigabyte",
-            f"write it in bytes: {memory:g}e9 for {memory:g} GB",
         )
 
 
