@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
-from pathlib import Path
 
 from estimators.columns import COLUMNS
+from estimators.own_tables import rows_of
 
 MOST_NEAR = 3
 """Names that an error proposes."""
@@ -76,9 +75,7 @@ def hint_on_word(word: str, columns: Collection[str], of: str = "input") -> str:
 
 @cache
 def _other_words() -> tuple[dict[str, str], ...]:
-    file = Path(__file__).with_name("other_words.csv")
-    with file.open(encoding="utf-8", newline="") as lines:
-        return tuple(csv.DictReader(lines))
+    return tuple(rows_of("other_words"))
 
 
 def has_numbers_of(name: str, word: object) -> bool:

@@ -78,7 +78,7 @@ def is_pure(module: str) -> bool:
     return module.split(".", maxsplit=1)[0] in PURE_MODULES
 
 
-READS_A_TABLE = ("estimators/columns/columns.py", "estimators/training_step/own_tables.py")
+READS_A_TABLE = ("estimators/columns/columns.py", "estimators/own_tables.py")
 """The modules of estimators/ that open CSV files beside them."""
 
 ESTIMATOR_FILES = sorted((ROOT / "estimators").rglob("*.py"))

@@ -76,8 +76,6 @@ left out on purpose:
 
 - Schedules of `megatron_core`. It has 1F1B alone, but its constants are those of published runs
   with other schedules, and no search takes another schedule unless asked.
-- Microbatches of `nanotron`. Its 1F1B engine asserts that they are no fewer than the stages but
-  one; its default engine, which runs all forward passes first, takes any number.
 
 ## Uneven stages
 

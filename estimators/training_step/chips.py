@@ -9,9 +9,9 @@ import numpy as np
 from estimators.catalog import product_of
 from estimators.contract import Array, Catalog, Scalar
 from estimators.inputs import Inputs
-from estimators.training_step.own_tables import rows_of
+from estimators.own_tables import rows_of
 
-NEEDS = rows_of("chips")
+NEEDS = rows_of("training_step/chips")
 """Values of inputs that need a capability, and the value that a lesser chip takes."""
 
 OF_CHIPS = tuple(dict.fromkeys(need["column"] for need in NEEDS))

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from estimators.own_tables import rows_of
 from estimators.structure import equals, flag, real
 from estimators.training_step import formats
 from estimators.training_step.host import QUEUE
 from estimators.training_step.kinds import kinds_of, over_kinds
 from estimators.training_step.modules import IN_MIXTURE, MODULES
-from estimators.training_step.own_tables import rows_of
 from estimators.training_step.pipelines import microbatches_of
 from estimators.training_step.replicas import sharded_parameters
 from estimators.training_step.streams import figure
@@ -87,7 +87,7 @@ TENSORS = tuple(
         figure(row["bytes"]),
         tuple(row["module"].split(";")),
     )
-    for row in rows_of("tensors")
+    for row in rows_of("training_step/tensors")
 )
 
 BY_PART = {

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.contract import UnevenStages
+from estimators.own_tables import rows_of
 from estimators.structure import number
-from estimators.training_step.own_tables import rows_of
 from estimators.training_step.pipelines import case_columns, cases_of, layers_of_output
 from estimators.training_step.placement import IN_A_V, Case, fault, place
 from estimators.training_step.problem import Layout, Problem
@@ -96,7 +96,7 @@ def _flags(values: Values, choices: dict[str, Scalar]) -> tuple[str, ...]:
     release = number(values["framework_release"], np.inf)
     known = {
         row["input"]: row["flag"]
-        for row in rows_of("framework_flag")
+        for row in rows_of("training_step/framework_flag")
         if row["framework"] == values["framework"] and release >= float(row["from_release"])
     }
     if not choices.keys() <= known.keys():

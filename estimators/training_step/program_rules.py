@@ -9,9 +9,7 @@ Not in the table:
 
 - rules that every program has: `training_step.rules`;
 - schedules of Megatron-Core. It has none that fill the bubbles of a pipeline, but its constants are
-  those of the published runs that had one, and no search takes another schedule unless asked;
-- microbatches of nanotron. Its 1F1B engine asserts that they are not fewer than the stages but one;
-  the default engine, which runs all forward passes first, takes any number.
+  those of the published runs that had one, and no search takes another schedule unless asked.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from estimators.columns import COLUMNS, names_in
+from estimators.own_tables import rows_of
 from estimators.predicates import compiled
 from estimators.rules import Explanation, Rule
 from estimators.structure import number
-from estimators.training_step.own_tables import rows_of
 from estimators.training_step.pipeline_rules import BATCH, OPTIONS, blamed, num_microbatches
 from estimators.values import Values
 
@@ -114,7 +112,7 @@ def _reason(row: Row) -> Explanation:
 
 
 _RULES: dict[str | None, tuple[Rule, ...]] = {}
-for _row in rows_of("framework_rule"):
+for _row in rows_of("training_step/framework_rule"):
     _RULES[_row["framework"]] = (*_RULES.get(_row["framework"], ()), _rule(_row))
 
 PROGRAM_RULES = rules_of(_RULES)

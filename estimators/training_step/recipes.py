@@ -22,8 +22,8 @@ import numpy as np
 
 from estimators.contract import Array, Values
 from estimators.kernels.gemms import FORMATS
+from estimators.own_tables import rows_of
 from estimators.structure import Structure
-from estimators.training_step.own_tables import rows_of
 from estimators.values import Flag, Place, Real
 
 RECIPES = ("none", "delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4")
@@ -69,7 +69,7 @@ def _figures(row: Mapping[str, str]) -> Array:
     return np.equal(texts, "true") if is_flag else texts.astype(np.float64)
 
 
-FIGURES = {row["figure"]: _figures(row) for row in rows_of("recipe")}
+FIGURES = {row["figure"]: _figures(row) for row in rows_of("training_step/recipe")}
 """Figure of table `recipe.csv` -> one number or flag for each of `RECIPES`."""
 
 SCALED_IN_HARDWARE = tuple(np.array(RECIPES)[FIGURES["is_scaled_in_hardware"]].tolist())

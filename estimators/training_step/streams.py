@@ -33,11 +33,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from estimators.kernels.attention import IN_8_BITS
+from estimators.own_tables import rows_of
 from estimators.structure import equals, real
 from estimators.training_step.dispatch import moved_bytes
 from estimators.training_step.formats import are_fused, cast_bytes, cast_kernels, cast_share
 from estimators.training_step.gemm import stream_seconds
-from estimators.training_step.own_tables import rows_of
 
 if TYPE_CHECKING:
     from estimators.decoder import Shape
@@ -128,7 +128,7 @@ def _kernel(row: Mapping[str, str]) -> Kernel:
     )
 
 
-KERNELS = tuple(_kernel(row) for row in rows_of("streams"))
+KERNELS = tuple(_kernel(row) for row in rows_of("training_step/streams"))
 
 IN_EXPERTS = tuple(kernel for kernel in KERNELS if kernel.in_experts)
 

@@ -297,7 +297,7 @@ def test_all_faults_are_reported_with_their_hints(
     _, _, err = warehouse("measure", runs(HEAD + rows), "--db", measure.database)
     assert "line 2" in err
     assert "line 3" in err
-    assert "hint: use 1, 2, 4, 8 or 16" in err
+    assert "hint: use 1, 2, 4 or 8" in err
     assert "hint: give it in seconds" in err
 
 

@@ -339,6 +339,7 @@ accelerator = "H100 SXM 80GB"
 num_gpus = 4
 global_batch_size = 8
 activation_recompute = "none"
+virtual_pipeline = 1
 schedule = ["1f1b", "zb_h1"]
 """
 GIVEN = "model,num_layers,hidden_size,num_heads,seq_len,accelerator,num_gpus,global_batch_size"
@@ -352,8 +353,8 @@ def steps(shared: Shared) -> Path:
 
     def make(place: Path) -> None:
         (place / "steps.toml").write_text(STEPS)
-        # one microbatch in chunks on two stages: no search has that, a file may
-        odd = f"{ONE.format(seq_len=1024)},2,2,2,8"
+        # the search has no chunks, a file may
+        odd = f"{ONE.format(seq_len=1024)},2,2,2,4"
         alone = f"{ONE.format(seq_len=2048)},1,4,1,1"
         (place / "in.csv").write_text(f"{GIVEN},{STAGES}\n{odd}\n{alone}\n")
         db = ("--db", place / "w.duckdb")
@@ -409,7 +410,7 @@ def test_a_layout_that_was_asked_for_alone_has_no_rank(warehouse: Command, steps
         ranks = [row["rank_by_time"] for row in rows if row["seq_len"] == seq_len]
         assert ranks == list(range(1, len(ranks) + 1))
     assert {row["seq_len"] for row in rows} == {1024, 4096}
-    assert not [row for row in rows if (row["virtual_pipeline"], row["microbatch_size"]) == (2, 8)]
+    assert not [row for row in rows if (row["virtual_pipeline"], row["microbatch_size"]) == (2, 4)]
 
 
 @pytest.mark.long

@@ -137,9 +137,7 @@ def test_a_rate_of_an_own_system_in_another_unit_is_questioned(warehouse: Comman
     waits = ("nvlink_latency_seconds=1e-6", "network_latency_seconds=1e-6", "launch_seconds=1e-6")
     layout = ("--model", "gpt3_175B", "num_gpus=64", "nvlink_size=8", "tensor_parallel=8")
     given = (*layout, *rates, *links, *rest, *waits, "matrix_flops_per_second=312")
-    code, out, _ = warehouse("why", "--estimator", "roofline", *given)
-    assert code == 0
-    assert (
-        "`matrix_flops_per_second` 312 is less than a tenth of the smallest known, 125.0 TFLOP/s "
-        "(V100 SXM2): the number is in base units\n"
-    ) in out
+    code, out, err = warehouse("why", "--estimator", "roofline", *given)
+    assert (code, out) == (3, "")
+    assert "`matrix_flops_per_second` 312.0 is less than 1e+06 FLOP/s\n" in err
+    assert "hint: it is in FLOP/s: write 1e12 for 1 TFLOP/s\n" in err

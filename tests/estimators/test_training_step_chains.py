@@ -217,9 +217,11 @@ def test_layers_of_two_kinds_are_on_their_own_stages() -> None:
         "num_dense_layers": 2,
         "expert_ffn_hidden_size": 6 * 512,
     }
+    of_experts = ("num_experts", "experts_per_token", "num_dense_layers", "expert_ffn_hidden_size")
+    plain = {name: value for name, value in row.items() if name not in of_experts}
     both, dense, mixture = steps(
         row,
-        {**row, "num_layers": 2, "num_experts": 1, "num_dense_layers": 0, "pipeline_parallel": 1},
+        {**plain, "num_layers": 2, "pipeline_parallel": 1},
         {**row, "num_layers": 2, "num_dense_layers": 0, "pipeline_parallel": 1},
     )
     first, second = (each["step_seconds"] / 8 for each in (dense, mixture))

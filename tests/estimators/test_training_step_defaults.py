@@ -134,7 +134,7 @@ def test_constants_are_those_of_the_framework_on_the_accelerator_before_others()
         {
             **CATALOG.tables,
             "step_constant": table,
-            "accelerator": {"chip": {"accelerator": "chip", "hbm_bytes": 7.0, "num_sms": 9}},
+            "accelerator": {"chip": {"accelerator": "chip", "hbm_bytes": 7e9, "num_sms": 9}},
         }
     )
     wanted = {name.split("@")[0] for name in table} | {"num_sms", "hbm_bytes"}
@@ -150,7 +150,7 @@ def test_constants_are_those_of_the_framework_on_the_accelerator_before_others()
         "reduces_all_gradients": False,
         "fuses_elementwise": False,
         "num_sms": 9,
-        "hbm_bytes": 7.0,
+        "hbm_bytes": 7e9,
     }
     # What a row gives is taken.
     columns, _ = resolve([{**IDEAL, **GPT, "accelerator": "chip"}], catalog)

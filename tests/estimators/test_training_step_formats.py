@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from estimators.kernels.gemms import FORMATS
+from estimators.own_tables import rows_of
 from estimators.training_step import formats, recipes, streams
-from estimators.training_step.own_tables import rows_of
 from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.recipes import RECIPES, Recipe
 from estimators.training_step.sizes import Size
@@ -444,7 +444,7 @@ def test_an_optimizer_may_keep_less_than_32_bits(
 
 
 def test_each_figure_of_a_recipe_has_a_meaning_and_a_source() -> None:
-    rows = {row["figure"]: row for row in rows_of("recipe")}
+    rows = {row["figure"]: row for row in rows_of("training_step/recipe")}
     figures = {field.name: field.type for field in fields(Recipe)}
     assert {*figures} == {*rows}
     for name, row in rows.items():

@@ -15,8 +15,8 @@ import pytest
 
 from estimators.contract import PUBLISHED, Cell, EmptySpaceError, Scalar
 from estimators.inputs import records
+from estimators.own_tables import rows_of
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
-from estimators.training_step.own_tables import rows_of
 from tests.estimators.random_steps import CATALOG
 
 FRAMEWORKS = sorted(CATALOG.tables["framework"])
@@ -33,7 +33,7 @@ Run = tuple[str, tuple[str, int]]
 ONE_OF_EACH: list[Run] = list(zip(MODELS, itertools.cycle(PLACES), strict=False))
 ALL: list[Run] = list(itertools.product(MODELS, PLACES))
 
-NEWEST = [rule for rule in rows_of("framework_rule") if not rule["until_release"]]
+NEWEST = [rule for rule in rows_of("training_step/framework_rule") if not rule["until_release"]]
 
 
 @cache

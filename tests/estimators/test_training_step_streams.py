@@ -6,15 +6,15 @@ import re
 
 import pytest
 
+from estimators.own_tables import rows_of
 from estimators.training_step import streams
 from estimators.training_step.modules import MODULES
-from estimators.training_step.own_tables import rows_of
 from estimators.training_step.problem import Layout, Problem
 from estimators.training_step.sizes import Size, size_of
 from tests.estimators.training_step_cases import MOE, problem_with, resolve
 from warehouse.database.catalog import packaged_catalog
 
-ROWS = rows_of("streams")
+ROWS = rows_of("training_step/streams")
 
 
 def problem_of(**given: object) -> tuple[Size, Problem, Layout]:

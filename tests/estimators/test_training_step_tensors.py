@@ -6,15 +6,15 @@ import re
 
 import pytest
 
+from estimators.own_tables import rows_of
 from estimators.training_step.memory import BY_PART, DROPPED_BY, TENSORS, Measures
 from estimators.training_step.modules import MODULES
-from estimators.training_step.own_tables import rows_of
 from estimators.training_step.problem import Layout
 from estimators.training_step.sizes import size_of
 from tests.estimators.training_step_cases import MOE, problem_with, resolve
 from warehouse.database.catalog import packaged_catalog
 
-ROWS = rows_of("tensors")
+ROWS = rows_of("training_step/tensors")
 
 
 def measures_of(**given: object) -> Measures:

@@ -107,7 +107,7 @@ def test_the_dictionary_is_a_table(connection: duckdb.DuckDBPyConnection) -> Non
     row = connection.execute(f"from {DICTIONARY} where column_name = 'zero_stage'").fetchone()
     meaning = "ZeRO stage: the state that data parallelism shards"
     expected = ("zero_stage", "Layout", "INTEGER", None, meaning, None, 0, None, 3, "ZeRO")
-    assert row == (*expected, None, None)
+    assert row == (*expected, "zero, stage3, zero_optimization", None)
     rows = connection.execute(
         f"select unit, choices, above, other_names, source from {DICTIONARY} "
         "where column_name in ('precision', 'launch_seconds', 'parameters') order by column_name"
@@ -115,7 +115,13 @@ def test_the_dictionary_is_a_table(connection: duckdb.DuckDBPyConnection) -> Non
     assert rows == [
         ("seconds", None, None, None, "arXiv 2410.00273"),
         (None, None, 0, None, None),
-        (None, "bf16, fp16, fp8, fp4", None, "dtype, number_format", None),
+        (
+            None,
+            "bf16, fp16, fp8, fp4",
+            None,
+            "dtype, number_format, params_dtype, torch_dtype, mixed_precision",
+            None,
+        ),
     ]
 
 
