@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Annotated
 
 import typer
@@ -24,7 +25,8 @@ def sql(
         float,
         number_option(
             "--timeout",
-            "Stop the query, and its rows on a terminal, after this time.",
+            "Stop the query and the printing of its rows after this time; in a pipe, the time of a "
+            "slow reader does not count. Rows that go to --out FILE are written to the last.",
             metavar="SECONDS",
             is_usage=True,
         ),
@@ -44,9 +46,11 @@ def sql(
 
     text = query_text(query)
     limits = Limits(seconds=timeout, memory=memory)
-    to_terminal = output.out is None and terminal_width() is not None
+    # a pager keeps a pipe waiting until its reader turns the page
+    clock = time.monotonic if terminal_width() is not None else time.process_time
+    printing = None if output.out is not None else clock
     with (
-        select(db, text, limits, bound_process=True, counts_printing=to_terminal) as result,
+        select(db, text, limits, bound_process=True, printing=printing) as result,
         output.opened(),
     ):
         put(result.columns, result.blocks)
