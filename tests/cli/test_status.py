@@ -198,7 +198,7 @@ def test_a_question_of_a_plan_is_found_by_its_digits(
         code, _, err = warehouse(command, "nothing alike", "--db", path)
         assert code == 3
         assert "the six digits at the end of a plan's name are enough" in err
-        assert f"    {name}" in err.splitlines()  # a line each: names have commas
+        assert name not in err  # questions are in no list of studies
     assert "dropped plan " in warehouse("drop", f"plan {digits}", "--db", path)[2]
     assert "dropped plan " in warehouse("drop", digits, "--db", path)[2]
     assert warehouse("status", digits, "--db", path)[0] == 3

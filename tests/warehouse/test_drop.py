@@ -119,7 +119,8 @@ def test_nobody_can_open_the_file_until_the_copy_has_taken_its_place(
 
     monkeypatch.setattr(Path, "replace", replace_watched)
     copies.compact(database)
-    assert refused == [True]
+    assert refused
+    assert all(refused)
     assert run_study(database, study(tmp_path, "next", "[8]")).cells == 1
 
 

@@ -341,9 +341,7 @@ def test_a_choice_that_comes_later_leaves_stored_cells_alone(
 
 
 @pytest.mark.long
-def test_dropping_a_study_keeps_what_others_ask_for(
-    database: Path, tmp_path: Path
-) -> None:
+def test_dropping_a_study_keeps_what_others_ask_for(database: Path, tmp_path: Path) -> None:
     small = study(tmp_path, "small", num_gpus="[8, 16]")
     large = study(tmp_path, "large", num_gpus="{powers_of_two = [3, 13]}")
     run_study(database, small)

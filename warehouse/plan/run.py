@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.answer import PlanAnswer, read_answer
+from warehouse.plan.cached import beside_the_cache
 from warehouse.plan.candidates import QueryCache
 from warehouse.plan.compare import compare_counts, refined_counts
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
@@ -75,6 +76,7 @@ def store_sweep(sweep: Sweep, database: Path, *, allow_large: bool = False) -> N
         run_study(database, sweep.study, cells=sweep.cells)
 
 
+@beside_the_cache(store_sweep)
 def answer_plan(
     run: TrainingRun,
     sweep: Sweep,

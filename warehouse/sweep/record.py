@@ -263,13 +263,21 @@ def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
         " where cell_id not in (select cell_id from study_cell where study <> ?)",
         [name],
     ).fetchall()
+    delete_studies(connection, [name], [cell for cell, _ in cells])
+    return [rows for _, rows in cells]
+
+
+def delete_studies(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str], cells: Sequence[int]
+) -> None:
+    """Delete studies, and cells that no other study needs, in one transaction."""
     with transaction(connection):
-        delete_cells(connection, [cell for cell, _ in cells])
-        connection.execute("delete from study_cell where study = ?", [name])
-        connection.execute("delete from study where study = ?", [name])
+        delete_cells(connection, cells)
+        for table in ("study_cell", "study"):
+            connection.execute(f"delete from {table} where list_contains(?, study)", [names])
         connection.execute(
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
         derived.refresh(connection)
-        record(connection, STUDY, name, is_removed=True)
-    return [rows for _, rows in cells]
+        for name in names:
+            record(connection, STUDY, name, is_removed=True)
