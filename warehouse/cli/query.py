@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.options import number_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def sql(
@@ -53,7 +57,18 @@ def sql(
         select(db, text, limits, bound_process=True, printing=printing) as result,
         output.opened(),
     ):
-        put(result.columns, result.blocks)
+        put(result.columns, result.blocks, named_columns(text, result.columns))
+
+
+_ALL = re.compile(r"(?:\bselect(?:\s+distinct)?|,|\.)\s*\*", re.IGNORECASE)
+
+
+def named_columns(query: str, columns: Sequence[str]) -> Sequence[str]:
+    """Return the columns of a result that its query names: all, or with * those in its text."""
+    if re.search(r"\bselect\b", query, re.IGNORECASE) and not _ALL.search(query):
+        return columns
+    words = {word.lower() for word in re.findall(r"\w+", query)}
+    return [name for name in columns if name.lower() in words]
 
 
 def query_text(query: str) -> str:
