@@ -40,18 +40,17 @@ def test_headings_of_columns_that_were_asked_for_are_broken_first() -> None:
     columns = ("time_mean_absolute_relative_error", "model", "tokens_per_second_per_gpu", "other")
     rows = [(0.25, "gpt3", 10, "a" * 30), (0.5, "gpt4", 20, "b" * 30)]
     written = lines(columns, rows, Terminal(40, kept=columns[:3]))
-    assert written[:7] == [
-        "    time_",
-        "    mean_           tokens_",
-        "absolute_              per_",
-        "relative_           second_",
-        "    error  model   per_gpu",
-        "---------  -----  --------",
-        "     0.25  gpt3         10",
-    ] or written[-1].startswith("not shown: other")
-    assert "0.5" in "".join(written)
-    assert "gpt4" in "".join(written)
-    assert "20" in "".join(written)
+    assert written[:8] == [
+        "    time_         tokens_",
+        "    mean_            per_",
+        "absolute_         second_",
+        "relative_            per_",
+        "    error  model      gpu",
+        "---------  -----  -------",
+        "     0.25  gpt3        10",
+        "      0.5  gpt4        20",
+    ]
+    assert written[8].startswith("not shown: other ")
 
 
 def test_a_table_whose_columns_cannot_fit_is_turned_on_its_side() -> None:

@@ -90,22 +90,24 @@ class _TextTable:
 
     def beginning(self, block: Sequence[Sequence[Any]]) -> list[str]:
         """Return the header and the first rows."""
+        terminal = self._terminal
+        if terminal is not None and len(self._names) > 1 and len(block[0]) == 1:
+            self._is_turned, self._whole = True, {*self._shown}
         cells = self._texts(block)
         self._widths = self._widened(cells)
         self._is_right = list(map(is_numeric, block))
-        terminal = self._terminal
-        if terminal is not None and len(self._names) > 1 and len(block[0]) == 1:
-            self._is_turned = True
-        elif terminal is not None and self._length(self._widths, self._shown) > terminal.width:
+        if self._is_turned:
+            return self._turned(cells)
+        if terminal is not None and self._length(self._widths, self._shown) > terminal.width:
             same = _same(cells).items()
             self._same = {place: text for place, text in same if place not in self._kept}
             self._fold(cells)
             self._shown = self._fitting(terminal, self._key(cells, block, terminal))
             self._narrow(terminal.width)
             room = self._length(self._widths, self._shown)
-            self._is_turned = bool(self._kept) and room > terminal.width
-        if self._is_turned:
-            return self._turned(cells)
+            if self._kept and room > terminal.width:
+                self._is_turned = True
+                return self._turned(cells)
         header = self._header()
         if terminal is not None and terminal.has_styles:
             header = [f"{_BOLD}{line.rstrip()}{_PLAIN}\n" for line in header]
@@ -190,7 +192,7 @@ class _TextTable:
 
     def _header(self) -> list[str]:
         height = max(len(self._headings[place]) for place in self._shown)
-        columns = [[""] * (height - len(lines)) + lines for lines in self._headings]
+        columns = [[*[""] * (height - len(lines)), *lines] for lines in self._headings]
         return self._lines(columns)
 
     def _turned(self, cells: Sequence[Sequence[str]]) -> list[str]:
