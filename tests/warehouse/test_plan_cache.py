@@ -23,14 +23,15 @@ from warehouse.sweep.record import drop_study
 from warehouse.sweep.runner import run_study
 
 
-def study(name: str, *num_gpus: int) -> Study:
+def study(name: str, *num_gpus: int, **system: float) -> Study:
     space = {"model": "gpt3", "accelerator": "H200", "nvlink_size": 8, "num_gpus": [*num_gpus]}
     content = {"name": name, "estimator": "roofline", "variant": "corrected"}
-    return read_study({**content, "space": {**space, "global_batch_size": 512}}, name)
+    space |= {"global_batch_size": 512}
+    return read_study({**content, "space": space, "system": system}, name)
 
 
-def question(name: str, *num_gpus: int) -> Study:
-    return replace(study(f"plan {name}", *num_gpus), file=QUESTION_FILE)
+def question(name: str, *num_gpus: int, **system: float) -> Study:
+    return replace(study(f"plan {name}", *num_gpus, **system), file=QUESTION_FILE)
 
 
 def names(database: Path) -> list[str]:
@@ -148,10 +149,10 @@ def test_the_file_does_not_grow_with_every_question(
     asked: Callable[..., None], database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = []
-    asked(question("0", 1024))
+    asked(question("0", 1024, 2048, 4096))
     limited(monkeypatch, database, 2.5)
     for number in range(1, 7):
-        run_study(database, question(str(number), 1024 * (number + 1)), workers=1)
+        asked(question(str(number), 1024, 2048, 4096, hbm_bytes=1e11 + number))
         trim_plan_cache(database, kept=[f"plan {number}"])
         with open_for_read(database) as connection:
             assert surplus_questions(connection, [f"plan {number}"]) == []
