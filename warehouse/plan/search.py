@@ -19,7 +19,6 @@ from warehouse.evaluate.space import named_choices
 from warehouse.plan import queries
 from warehouse.show.formats import count
 from warehouse.show.units import in_words
-from warehouse.studies.stored import QUESTION_FILE
 from warehouse.studies.study import Study
 from warehouse.sweep.cells import StudyCells, counted_cells
 
@@ -221,7 +220,7 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
         **defined,
     }
     mends = (run.mends,)
-    return Study(name, estimator.name, mends, (space,), definition, QUESTION_FILE, request.defined)
+    return Study(name, estimator.name, mends, (space,), definition, "plan", request.defined)
 
 
 def _changed_in_words(run: TrainingRun) -> str:
