@@ -11,8 +11,8 @@ from typing import Any, TextIO
 from warehouse.show.values import Blocks, by_column, is_numeric, kinds_of, printable, shown
 
 _CELL_WIDTH = 60
-_LEAST_WIDTH = 16
-"""Width to which a column of texts is narrowed, its cells broken, before the table is turned."""
+_LEAST_WIDTH, _LONGEST_WORD = 16, 40
+"""Width to which a column of texts is narrowed, its cells broken, and of words that stay whole."""
 
 _GAP = "  "
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
@@ -83,6 +83,7 @@ class _TextTable:
         self._headings = [[name] for name in names]
         self._widths = list(map(_width, names))
         self._shown = sorted(range(len(names)), key=self._order)
+        self._least: dict[int, int] = {}  # widths to which texts can be narrowed
         self._is_turned = False
         self._num_turned = 0
         self._is_right = [False] * len(names)
@@ -102,6 +103,11 @@ class _TextTable:
             same = _same(cells).items()
             self._same = {place: text for place, text in same if place not in self._kept}
             self._fold(cells)
+            for place in self._whole:
+                if not self._is_right[place]:
+                    words = " ".join((*cells[place], *self._headings[place])).split()
+                    longest = min(max(_widths(words), default=0), _LONGEST_WORD)
+                    self._least[place] = max(longest, _LEAST_WIDTH)
             self._shown = self._fitting(terminal, self._key(cells, block, terminal))
             self._narrow(terminal.width)
             room = self._length(self._widths, self._shown)
@@ -175,20 +181,18 @@ class _TextTable:
 
     def _narrow(self, width: int) -> None:
         """Narrow texts that may be broken until the table fits, the widest first."""
-        texts = [place for place in self._shown if self._is_text(place)]
-        while texts and self._length(self._widths, self._shown) > width:
-            widest = max(texts, key=self._widths.__getitem__)
-            if self._widths[widest] <= _LEAST_WIDTH:
+        while self._length(self._widths, self._shown) > width:
+            texts = [
+                p for p in self._shown if self._widths[p] > self._least.get(p, self._widths[p])
+            ]
+            if not texts:
                 break
-            self._widths[widest] -= 1
-
-    def _is_text(self, place: int) -> bool:
-        return place in self._whole and not self._is_right[place]
+            self._widths[max(texts, key=self._widths.__getitem__)] -= 1
 
     def _room(self, place: int) -> int:
         """Return the width that a column needs."""
         width = self._widths[place]
-        return min(width, _LEAST_WIDTH) if self._is_text(place) else width
+        return min(width, self._least.get(place, width))
 
     def _header(self) -> list[str]:
         height = max(len(self._headings[place]) for place in self._shown)
