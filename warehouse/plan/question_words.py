@@ -63,7 +63,7 @@ def assumptions(run: TrainingRun) -> list[str]:
     if unchanged := taken_over(values, request.inputs):
         words.append(unchanged)
     if run.assumed:
-        words.append(f"no source of {_pairs(run.assumed)}")
+        words.append(f"{_pairs(run.assumed)} without a source")
     if request.held:
         words.append(f"every layout has {_pairs(request.held)}")
     if request.headroom_bytes:

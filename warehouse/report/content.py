@@ -108,8 +108,9 @@ def _headlines(answer: PlanAnswer) -> list[Headline]:
         return interval_in_words(name, low, high, value)
 
     def headline(label: str, name: str, value: float | None, more: str = "") -> Headline:
-        is_cost = name == "cost_usd" and value is not None
-        figure = words.dollars_in_words(value) if is_cost else in_words(name, value)
+        figure = in_words(name, value)
+        if name == "cost_usd" and value is not None:
+            figure = words.dollars_in_words(value)
         return Headline(label, figure, between(name, value) + more)
 
     cost, energy = answer.own_count["cost_usd"], answer.energies[0] if answer.energies else {}
