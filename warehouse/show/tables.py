@@ -226,11 +226,12 @@ class _TextTable:
         widths = [self._widths[place] for place in self._shown]
         if any(max(_widths(c), default=0) > w for c, w in zip(columns, widths, strict=True)):
             broken = [[_broken(t, w) for t in c] for c, w in zip(columns, widths, strict=True)]
-            columns = [[] for _ in columns]
+            even: list[list[str]] = [[] for _ in columns]
             for row in zip(*broken, strict=True):
                 height = max(map(len, row))
-                for column, lines in zip(columns, row, strict=True):
+                for column, lines in zip(even, row, strict=True):
                     column += [*lines, *[""] * (height - len(lines))]
+            columns = [*even]
         padded = [
             _padded(texts, width, is_right=self._is_right[place])
             for texts, width, place in zip(columns, widths, self._shown, strict=True)
