@@ -179,9 +179,9 @@ def _assumptions(answer: PlanAnswer) -> list[str]:
     words = [*assumptions(run)]
     if run.terms.goodput is None:
         lost = run_time_in_words(answer.best["training_seconds"] / _USUAL_GOODPUT)
-        words.append(f"no lost time (--goodput {_USUAL_GOODPUT:g} makes it {lost})")
+        words.append(f"no lost time (--goodput {_USUAL_GOODPUT:g}: {lost})")
     quotes = [line["num_quotes"] for line in answer.costs_of_basis if line["num_quotes"]]
-    return [*words, *(f"the middle of {count(each, 'published price')}" for each in quotes[:1])]
+    return [*words, *(f"the middle of {count(each, 'price')}" for each in quotes[:1])]
 
 
 def record_in_words(record: TrackRecord) -> str:
