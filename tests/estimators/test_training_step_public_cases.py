@@ -75,7 +75,7 @@ MIXTRAL = {
 }
 
 
-def of(run: dict[str, Any], name: str = "step_seconds", **changes: Any) -> float:
+def of(run: dict[str, Any], name: str = "step_seconds", /, **changes: Any) -> float:
     """Return a result of a run as `evaluate` has it."""
     columns = combinations({key: (value,) for key, value in {**run, **changes}.items()})
     resolved, refusals = TRAINING_STEP.resolve(RELATION, columns, CATALOG, PUBLISHED)
