@@ -131,8 +131,7 @@ class Constants:
         Returns the suffixes of a constant's key for a framework and an accelerator, the most
         specific first.
     ends
-        Returns the least and the largest value of a constant in resolved rows whose other inputs
-        set its range; NaN in rows that have the range of the table.
+        Returns the ends of a constant's range in resolved rows whose other inputs set it, else NaN.
     timed_kernels
         Kinds of files with timings of kernels that scale constants.
     independent_share
