@@ -77,4 +77,4 @@ def least_step_seconds(
             seconds = seconds + of_kind * (spent.seconds - spent.waits)
         ranks = layout.tensor_parallel * layout.context_parallel / layout.microbatch_size
         least = float(np.min(seconds * ranks))
-    return problem.run.global_batch_size / problem.run.num_gpus * least
+    return float(problem.run.global_batch_size / problem.run.num_gpus) * least

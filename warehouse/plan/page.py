@@ -57,7 +57,6 @@ def plan_page(answer: PlanAnswer, top: int) -> Page:
     """Return the page of a plan with `top` layouts."""
     layouts = [{"rank": rank, **line} for rank, line in enumerate(answer.layouts[:top], start=1)]
     published = [{name: line[name] for name in PUBLISHED} for line in answer.published_runs]
-    of_counts = words.count_lines(answer)
     sections = [
         Section(lines=question_lines(answer.run)),
         Section(
@@ -87,7 +86,7 @@ def plan_page(answer: PlanAnswer, top: int) -> Page:
             below=_grid_lines(answer),
         ),
         parts_section(answer),
-        _section("Other GPU counts", words.count_rows(answer), below=of_counts),
+        _section("Other GPU counts", words.count_rows(answer)),
     ]
     if published:
         below = list(published_lines(answer))
@@ -273,7 +272,6 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "counts": answer.counts,
             "next_smaller": answer.counts[at - 1] if at else None,
             "next_larger": answer.counts[at + 1] if at + 1 < len(answer.counts) else None,
-            "batch_to_try": words.batch_to_try(answer),
             "likely_training_seconds": sure.likely and [steps * end for end in sure.likely],
             "extreme_training_seconds": sure.extreme and [steps * end for end in sure.extreme],
             "unlike_published": sure.unlike,

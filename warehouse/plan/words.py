@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from estimators.interval import ENDS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import SAFE, fit_probability_of
-from warehouse.plan.compare import better_batch, missing_factor, no_faster_counts
-from warehouse.plan.search import is_sold, server_size
 from warehouse.show.formats import count, wrapped
 from warehouse.show.units import (
     STEP_PARTS,
@@ -78,11 +76,6 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
     found = [("layout", answer.in_words(answer.best))]
     if stages := answer.stages_in_words(answer.best):
         found.append(("stages", stages))
-    lines = unsold_count_lines(answer)
-    if len(lines) > 1 and _has_faster_count(answer):
-        found.append(("GPUs", "; ".join(lines)))
-    if batch := batch_line(answer):
-        found.append(("GPUs", batch))
     found += [
         ("time", _time(answer)),
         ("assumes", _assumptions(answer)),
@@ -334,89 +327,14 @@ def count_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
     columns += ["power_watts", "mfu", "memory_bytes"]
     if all(line.get(slow) is None for line in lines):
         columns.remove(slow)
-    no_faster = no_faster_counts(answer.run, answer.fitting_counts)
     rows = []
     for line in lines:
         mark = None
         if line["num_gpus"] == answer.num_gpus:
-            mark = "best" if has_limits else "asked for"
+            mark = "best"
         elif has_limits and line["num_gpus"] in answer.within_limits:
             mark = "within the limits"
-        why = no_faster.get(line["num_gpus"])
-        notes = (line["note"], mark, why and why.in_words(answer.run.batch))
+        notes = (line["note"], mark)
         note = "; ".join(text for text in notes if text)
         rows.append({**{name: line.get(name) for name in columns}, "note": note})
     return rows
-
-
-def batch_to_try(answer: PlanAnswer) -> int | None:
-    """Return a batch with which the plan's count, or another, may be better; None without one."""
-    if answer.run.request.limits:
-        better = better_batch(answer.run, answer.fitting_counts)
-        return None if better is None else better.batch
-    missing = missing_factor(answer.run, answer.num_gpus)
-    return None if missing is None else missing[1]
-
-
-def batch_line(answer: PlanAnswer) -> str | None:
-    """Return why another batch may be better; None where none is known."""
-    run = answer.run
-    if run.request.limits:
-        better = better_batch(run, answer.fitting_counts)
-        if better is None:
-            return None
-        kind = "cheapest" if run.request.limits.takes_cheapest else "fastest"
-        return (
-            f"the {kind} of the counts tried at this batch; {better.odd_part} does not divide "
-            f"{run.batch:,}, so {better.num_gpus:,} GPUs have few layouts: try --batch "
-            f"{better.batch}"
-        )
-    missing = missing_factor(run, answer.num_gpus)
-    return missing and (
-        f"{run.batch:,} is not a multiple of {missing[0]}, so replicas cannot use all GPUs evenly: "
-        f"--batch {missing[1]} may be faster"
-    )
-
-
-def count_lines(answer: PlanAnswer) -> list[str]:
-    """Return how the plan's count compares with a smaller one, and with the next that is sold."""
-    no_faster = no_faster_counts(answer.run, answer.fitting_counts)
-    smaller = [
-        line
-        for line in answer.fitting_counts
-        if line["num_gpus"] < answer.num_gpus and line["num_gpus"] not in no_faster
-    ]
-    if not smaller:
-        return unsold_count_lines(answer)
-    count, other = answer.own_count, smaller[-1]
-    less = 1 - count["training_seconds"] / other["training_seconds"]
-    more = count["gpu_hours"] / other["gpu_hours"] - 1
-    return [
-        f"against {other['num_gpus']:,} GPUs: {-100 * less:+.1f} % time, "
-        f"{100 * more:+.1f} % GPU-hours",
-        *unsold_count_lines(answer),
-    ]
-
-
-def unsold_count_lines(answer: PlanAnswer) -> list[str]:
-    """Return how a count that is not sold compares with the next one that is."""
-
-    def difference(other: Line, name: str, less: str) -> str:
-        share = other[name] / answer.own_count[name] - 1
-        return f"{100 * abs(share):.1f} % {less if share < 0 else 'more'}"
-
-    server = server_size(answer.run)
-    if is_sold(answer.num_gpus, server):
-        return []
-    why = f"part of a server of {server}, but no power of two"
-    if answer.num_gpus > server:
-        why = f"not whole servers of {server}"
-    lines = [f"{answer.num_gpus:,} GPUs are {why}"]
-    larger = [line for line in answer.fitting_counts if line["num_gpus"] > answer.num_gpus]
-    if larger:
-        other = larger[0]
-        lines.append(
-            f"{other['num_gpus']:,} GPUs take {difference(other, 'training_seconds', 'less')} time "
-            f"and {difference(other, 'gpu_hours', 'fewer')} GPU-hours: --gpus {other['num_gpus']}"
-        )
-    return lines

@@ -64,7 +64,6 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
     time = in_words("training_seconds", best["training_seconds"])
     cost = answer.own_count["cost_usd"]
     costs = "" if cost is None else f" and costs {in_words('cost_usd', cost)}"
-    of_counts = [*words.count_lines(answer), *filter(None, [words.batch_line(answer)])]
     limits = list(parts_section(answer).below)
     if answer.spare_wanted is not None:
         limits.append(
@@ -80,7 +79,7 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
         "layouts": _layouts(answer),
         "experts": _table(expert_rows(answer)),
         "counts": _table(words.count_rows(answer)),
-        "count_lines": [_sentence(line) for line in of_counts],
+        "count_lines": [],
         "costs": _table(answer.costs, drop=("option", "price_note")),
         "energies": _table(answer.energies, drop=("option", "power_note", "power_basis")),
         "errors": _table(sure.errors, drop=_NOT_SHOWN),
