@@ -158,7 +158,9 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     last = sweeps[-1]
     within_limits = best_counts(run, *compare_counts(run, ask, last))
     num_gpus = int(within_limits[0]["num_gpus"])
-    run = replace(run, batch=batch_on(run.batch, num_gpus))
+    batch = batch_on(run.batch, num_gpus)
+    is_usual = run.is_default_batch and batch == run.batch
+    run = replace(run, batch=batch, is_default_batch=is_usual)
     problem = last.problems[num_gpus]
     problems, wanted = list(last.problems.values()), max(top, 2)
     errors = known_errors(run, ask)

@@ -231,13 +231,15 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
             f"{least['num_gpus']:,} GPUs in {run_time_in_words(least['training_seconds'])}"
         )
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
+    batches = ", ".join(f"{batch:,}" for batch in sorted((run.batch, *run.other_batches)))
+    at = f"batches of {batches}" if run.other_batches else f"a batch of {run.batch:,}"
     raised = "raise a limit"
     if limits.days is not None and _largest_is_too_slow(run, lines, limits.days):
         raised += f" or --max-gpus {run.request.max_gpus:,}"
     return InputError(
         "\n".join(["no GPU count that was tried meets every limit", *reasons]),
-        f"{raised}, or ask for fewer --tokens; tried {tried} GPUs at a batch of "
-        f"{run.batch:,}; other counts were not tried",
+        f"{raised}, or ask for fewer --tokens; tried {tried} GPUs at {at}; other "
+        "counts were not tried",
     )
 
 

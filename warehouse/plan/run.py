@@ -111,7 +111,7 @@ def answer_plan(
     if run.request.limits:
         chosen, sweeps = search.within_limits(run, sweep)
     else:
-        chosen, sweeps = run, [sweep, *search.fewer_gpus(run, sweep)]
+        chosen, sweeps = run, [sweep, search.fewer_gpus(run, sweep)]
     with open_for_read(database) as connection:
         answer = read_answer(chosen, QueryCache(connection), sweeps, top)
     batches = search.other_batches(chosen, answer.num_gpus) if run.other_batches else []
@@ -158,8 +158,8 @@ class _Search:
         """Store a sweep."""
         self._store(sweep, self.database)
 
-    def fewer_gpus(self, run: TrainingRun, sweep: Sweep) -> Iterator[Sweep]:
-        """Store what may be faster than a sweep of the largest count; yield the last sweep.
+    def fewer_gpus(self, run: TrainingRun, sweep: Sweep) -> Sweep:
+        """Store what may be faster than a sweep of the largest count; return all that was tried.
 
         The bound of a cell is compared with the best time so far, and the cell is left out if it
         cannot win. Cells are tried from the largest count down.
@@ -179,8 +179,7 @@ class _Search:
                 waiting = []
                 sweep = self._stored(run, tried)
                 best = self._best_seconds(run, sweep)
-        if len(tried) > len(sweep.candidates) or sweep.problems.keys() != {largest}:
-            yield sweep
+        return sweep
 
     def within_limits(self, run: TrainingRun, first: Sweep) -> tuple[TrainingRun, list[Sweep]]:
         """Store the sweeps of limits; return the run with its batch, and its sweeps.
@@ -193,7 +192,8 @@ class _Search:
         failed: tuple[TrainingRun, list[Sweep]] | None = None
         for batch in (run.batch, *larger, *smaller):
             others = [each for each in (run.batch, *run.other_batches) if each != batch]
-            current = replace(run, batch=batch, other_batches=others)
+            is_usual = run.is_default_batch and batch == run.batch
+            current = replace(run, batch=batch, other_batches=others, is_default_batch=is_usual)
             sweep = first
             if batch != run.batch:
                 found = [
@@ -238,7 +238,8 @@ class _Search:
     def _stored(self, run: TrainingRun, candidates: Sequence[Candidate]) -> Sweep:
         with open_for_read(self.database) as connection:
             sweep = plan_sweep(run, candidates, connection)
-        self.store(sweep)
+        if sweep.is_needed(self.database):
+            self.store(sweep)
         return sweep
 
     def _lines(self, run: TrainingRun, sweep: Sweep) -> list[Line]:
