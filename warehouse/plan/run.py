@@ -136,7 +136,7 @@ def _batch_note(asked: TrainingRun, chosen: TrainingRun, num_gpus: int) -> str:
         )
     if batch != chosen.batch:
         notes.append(
-            f"{batch:,} is the batch nearest to {chosen.batch:,} that {num_gpus:,} GPUs divide"
+            f"{batch:,} is the batch next to {chosen.batch:,} that {num_gpus:,} GPUs share evenly"
         )
     return "; ".join(notes)
 
