@@ -127,6 +127,7 @@ class StoredRows(DatabaseFile):
         estimator: str | None = None,
         variant: str | None = None,
         by: str = "step_seconds",
+        hardware_variants: bool = False,
         top: int | None = None,
         **unknown: Never,
     ) -> pl.DataFrame:
@@ -140,7 +141,7 @@ class StoredRows(DatabaseFile):
         ----------
         model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
             Values that a problem must have. With a strategy layouts are ranked within it.
-        study, estimator, variant, by
+        study, estimator, variant, by, hardware_variants
             The options of the command.
         top
             Layouts of each problem; None: ten of one problem, the best one of several.
@@ -170,6 +171,7 @@ class StoredRows(DatabaseFile):
                 top=top,
                 by=by,
                 study=study,
+                hardware_variants=hardware_variants,
             )
         frame = frame_of_rows(ranked.columns, ranked.rows)
         named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
