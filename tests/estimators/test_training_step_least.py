@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from estimators.contract import PUBLISHED, Cell, Problem
+from estimators.contract import PUBLISHED, Cell, Problem, Space
 from estimators.inputs import records
 from estimators.training_step.estimator import RELATION, TRAINING_STEP
 from tests.estimators.random_steps import CATALOG, MACHINES, steps_on
@@ -80,7 +80,7 @@ def test_a_cell_without_layouts_has_no_least_step() -> None:
 
 def test_the_bound_of_a_large_run_is_close() -> None:
     # 70 G parameters on 1,024 GPUs: transfers, bubble and optimizer are a tenth of the step
-    space = {
+    space: Space = {
         "model": ("llama3_70B",),
         "accelerator": ("H100 SXM 80GB",),
         "num_gpus": (256,),
