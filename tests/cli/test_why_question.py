@@ -118,7 +118,9 @@ def test_options_of_plan_give_the_same_problem_and_batch(why: Document, warehous
     assert "is given twice" in err
 
 
-def test_a_layout_is_given_as_it_is_printed_or_by_the_flags_of_other_programs(why: Why) -> None:
+def test_a_layout_is_given_as_it_is_printed_or_by_the_flags_of_other_programs(
+    why: Document,
+) -> None:
     layout = ("pipeline_parallel=8", "tensor_parallel=8", "zero_stage=1")
     flags = ("--tensor-model-parallel-size", 8, "--pipeline-model-parallel-size=8")
     wanted = why(*LARGE, *layout)["inputs"]
