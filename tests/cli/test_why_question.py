@@ -121,10 +121,10 @@ def test_options_of_plan_give_the_same_problem_and_batch(why: Document, warehous
 def test_a_layout_is_given_as_it_is_printed_or_by_the_flags_of_other_programs(
     why: Document,
 ) -> None:
-    layout = ("pipeline_parallel=8", "tensor_parallel=8", "zero_stage=1")
-    flags = ("--tensor-model-parallel-size", 8, "--pipeline-model-parallel-size=8")
+    layout = ("pipeline_parallel=8", "context_parallel=2", "zero_stage=1")
+    flags = ("--context-parallel-size", 2, "--pipeline-model-parallel-size=8")
     wanted = why(*LARGE, *layout)["inputs"]
-    assert why(*LARGE, "pp8", "tp8", "zero1")["inputs"] == wanted
+    assert why(*LARGE, "pp8", "cp2", "zero1")["inputs"] == wanted
     assert why(*LARGE, *flags, "--use-distributed-optimizer")["inputs"] == wanted
 
 

@@ -29,10 +29,11 @@ SHOWN = 12
 
 
 def explain(
+    *,
     pairs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The configuration, or filters for --best."),
-    ],
+    ] = None,
     problem: ConfigurationOptions,
     mending: Mending,
     output: Output,
@@ -56,7 +57,7 @@ def explain(
 
     output.expect((*_PARTS, *_CONSTANTS), csv=_ROWS)
     found = explain_pairs(
-        *(db, pairs, problem),
+        *(db, pairs or (), problem),
         best=best,
         estimator=estimator,
         variant=mending.variant,

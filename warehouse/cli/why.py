@@ -36,12 +36,13 @@ _RULE_ROWS = ("rule", "column", "value", "reason")
 
 
 def why(
+    *,
     pairs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE...", help="The layout: dp32 tp4 pp4 zero1, or tensor_parallel=4 ..."
         ),
-    ],
+    ] = None,
     problem: ConfigurationOptions,
     mending: Mending,
     output: Output,
@@ -65,7 +66,7 @@ def why(
     chosen = estimator or DEFAULT_ESTIMATOR
     with progress_line("layouts evaluated") as on_evaluated:
         query, found = diagnose_pairs(
-            *(db, pairs, problem),
+            *(db, pairs or (), problem),
             estimator=chosen,
             variant=mending.variant,
             mend=mending.mend,
