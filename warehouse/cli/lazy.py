@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from warehouse.cli.commands import FIRST, GROUPS
 from warehouse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,12 +24,29 @@ if TYPE_CHECKING:
 class Program(TyperGroup):
     """The options of the program and its commands."""
 
+    _is_alone = False
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, all flags; without a default, pydantic would be imported for them."""
         parameters = super().get_params(ctx)
         for parameter in parameters:
             parameter.default = False
         return parameters
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note whether the program is called alone, which `format_commands` shows in short."""
+        self._is_alone = not args
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write every command with its summary; called alone, the first ones, and groups."""
+        if not self._is_alone:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(n, self.commands[n].get_short_help_str(90)) for n in FIRST])
+        with formatter.section("Further commands (warehouse --help says what each does)"):
+            formatter.write_dl([(name, ", ".join(group)) for name, group in GROUPS.items()])
 
 
 class LazyCommand(TyperCommand):
