@@ -355,6 +355,16 @@ class Estimator:
         del values
         return math.nan, math.nan
 
+    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
+        """Return a lower bound of the step of every layout of a cell [s]; 0 if none is known.
+
+        A plan leaves out cells that cannot win by it.
+        """
+        del catalog
+        given = {**dict.fromkeys(self.optional_columns), **cell.values}
+        columns = {n: np.array([np.nan if v is None else v]) for n, v in given.items()}
+        return float(np.nan_to_num(self.step.least_seconds(columns)[0]))
+
     def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
         """Fill defaults of a batch of rows, and refuse faulty rows."""
         raise NotImplementedError(f"{self.name} has neither `complete` nor `resolve`")

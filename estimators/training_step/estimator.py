@@ -13,6 +13,7 @@ from estimators.contract import (
     PUBLISHED,
     Array,
     Catalog,
+    Cell,
     Columns,
     Mends,
     RefusedError,
@@ -45,6 +46,7 @@ from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
+from estimators.training_step.least import least_step_seconds
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.modules import flags_of, replaces_core
@@ -233,6 +235,11 @@ class TrainingStep(SearchedEstimator):
         """Return the parameters of all layers, and the active ones."""
         whole, active = layer_parameters(shape_of(values))
         return float(whole), float(active)
+
+    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
+        """Return seconds that no layout of a cell is below; see module `least`."""
+        values = {**dict.fromkeys(self.optional_columns), **cell.values}
+        return least_step_seconds(values, cell.fixed, self.search_rules(cell.mends), catalog)
 
     def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
