@@ -14,7 +14,7 @@ from warehouse import settings
 from warehouse.database.access import accessing, current_access
 from warehouse.database.connection import open_for_read, writing
 from warehouse.database.sql_text import literal, quoted
-from warehouse.errors import LockedError
+from warehouse.errors import DatabaseError, LockedError
 from warehouse.studies.stored import IS_QUESTION
 from warehouse.sweep.record import delete_studies
 
@@ -84,7 +84,8 @@ def surplus_questions(connection: DuckDBPyConnection, kept: Collection[str] = ()
 def trim_plan_cache(database: Path, kept: Collection[str] = ()) -> list[str]:
     """Remove the oldest questions of a cache that is too large; return their names.
 
-    While another process has the database open nothing is removed: the next question does it.
+    While another process, or this one, has the database open nothing is removed: the next
+    question does it.
     """
     with open_for_read(database) as connection:
         if not surplus_questions(connection, kept):
@@ -94,6 +95,9 @@ def trim_plan_cache(database: Path, kept: Collection[str] = ()) -> list[str]:
             surplus = surplus_questions(writer, kept)  # another process may have removed some
             remove_questions(writer, surplus)
     except LockedError:
+        return []
+    except DatabaseError as error:  # the answer does not need this room
+        current_access().say(f"warning: {database}: no question was removed: {error.message}")
         return []
     return surplus
 
