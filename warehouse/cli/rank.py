@@ -9,7 +9,15 @@ import typer
 from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, Top
 from warehouse.cli.output import Output
-from warehouse.options import EstimatorName, RankFilters, StudyName, Variant, given
+from warehouse.limits import FIT_PROBABILITY
+from warehouse.options import (
+    EstimatorName,
+    FitProbability,
+    RankFilters,
+    StudyName,
+    Variant,
+    given,
+)
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -33,11 +41,13 @@ def rank(
         typer.Option("--by", metavar="COLUMN", help="A column of configuration, best value first."),
     ] = "step_seconds",
     top: Top = None,
+    fit_probability: FitProbability = FIT_PROBABILITY,
     output: Output,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
-    """Show the fastest layouts that fit in memory.
+    """Show the best layouts: the fastest that are likely to fit in memory.
 
+    Layouts that fit by the estimate, but with less than --fit-probability, come after them.
     Layouts compete within one problem: one model on one system with one number of GPUs and one
     batch. Filters that leave one problem show its 10 fastest layouts; filters that leave several
     show the fastest of each. --top sets how many layouts of each problem are shown. With --strategy
@@ -66,6 +76,7 @@ def rank(
             top=top,
             by=by,
             study=study,
+            fit_probability=fit_probability,
         )
     say(title_line(str(filters["estimator"])))
     _say_scope(layouts, filters, by)

@@ -9,7 +9,6 @@ from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.terms import grids_in_words, price_vendors
 from warehouse.calibrate import OWN
 from warehouse.plan import words
-from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.published_runs import COLUMNS as PUBLISHED
 from warehouse.plan.published_runs import published_lines
 from warehouse.plan.queries import EXPERT_COLUMNS
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
 
 Line = Mapping[str, Any]
 
-_LAYOUT_DROPPED = {*STEP_PARTS, "hbm_bytes", "num_microbatches", "tokens_per_second"}
+_LAYOUT_DROPPED = {
+    *(*STEP_PARTS, "hbm_bytes", "num_microbatches", "tokens_per_second", "is_likely_to_fit"),
+}
 _COST_DROPPED = {
     *("price_source", "quote_vendors", "power_source", "pue", "usd_per_kwh", "power_basis"),
     "option",
@@ -32,7 +33,7 @@ _COST_DROPPED = {
 LAYOUTS = (
     *("rank", *LAYOUT_COLUMNS, "step_seconds", "low_step_seconds", "high_step_seconds"),
     *("training_seconds", "gpu_hours", "mfu", "tokens_per_second", "memory_bytes", "hbm_bytes"),
-    *("headroom_bytes", *STEP_PARTS),
+    *("headroom_bytes", "fit_probability", "is_likely_to_fit", *STEP_PARTS),
 )
 """Columns of the best layouts, which CSV has."""
 
@@ -261,9 +262,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "runner_up": answer.runner_up,
             "other_kind": answer.other_kind,
             "surer": answer.steadier_layout,
-            "safer": answer.roomier_layout,
-            "safer_room_probability": answer.roomier_layout
-            and fit_probability_of(run, answer.roomier_layout, sure.memory_factor),
+            "riskier": answer.riskier_layout,
             "expert_degrees": [
                 {name: line[name] for name in EXPERT_COLUMNS} for line in answer.expert_degrees
             ],
@@ -280,7 +279,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             "errors": sure.errors,
             "own_runs": sure.own_runs,
             "track_record": None if sure.record is None else vars(sure.record),
-            "room_probability": sure.fit_probability,
+            "fit_probability": sure.fit_probability,
             "own_memory_bias": sure.own_memory_bias,
             "memory_errors": sure.memory,
             "errors_note": sure.note or None,
@@ -307,6 +306,7 @@ def _question(run: TrainingRun) -> dict[str, Any]:
         "inputs": dict(request.inputs),
         "held": dict(request.held),
         "headroom_bytes": request.headroom_bytes,
+        "least_fit_probability": request.fit_probability,
         "goodput": run.goodput,
         "basis": _basis(run),
         "usd_per_gpu_hour": terms.price,

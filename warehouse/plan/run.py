@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.answer import PlanAnswer, read_answer
-from warehouse.plan.candidates import QueryCache
+from warehouse.plan.candidates import asking
 from warehouse.plan.compare import compare_counts, refined_counts
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
 from warehouse.plan.search import Sweep, check_limits, first_counts, plan_sweep
@@ -88,13 +88,13 @@ def answer_plan(
     if run.request.limits and (refined := _refined(run, sweep, database)):
         store(refined, database)
         sweeps.append(refined)
-    with open_for_read(database) as connection:
-        return read_answer(run, QueryCache(connection), sweeps, top)
+    with open_for_read(database) as connection, asking(run, connection) as ask:
+        return read_answer(run, ask, sweeps, top)
 
 
 def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> Sweep | None:
-    with open_for_read(database) as connection:
-        lines, _ = compare_counts(run, QueryCache(connection), sweep)
+    with open_for_read(database) as connection, asking(run, connection) as ask:
+        lines, _ = compare_counts(run, ask, sweep)
         more = refined_counts(run, sweep.problems, lines)
         if not more:
             return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.interval import ENDS
 from warehouse.evaluate.profiles import DEFAULT
-from warehouse.plan.accuracy import SAFE, fit_probability_of
+from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.compare import better_batch, missing_factor, no_faster_counts
 from warehouse.plan.search import is_sold, server_size
 from warehouse.show.formats import count, wrapped
@@ -93,8 +93,8 @@ def summary_lines(answer: PlanAnswer) -> list[str]:
         found.append(("memory", memory))
     if answer.steadier_layout is not None:
         found.append(("surer", _steadier(answer, answer.steadier_layout)))
-    if answer.spare_wanted is not None:
-        found.append(("safer", roomier_in_words(answer, answer.spare_wanted)))
+    if answer.riskier_layout is not None:
+        found.append(("riskier", riskier_in_words(answer, answer.riskier_layout)))
     return [_entry(name, text) for name, text in found]
 
 
@@ -193,7 +193,7 @@ def _memory(answer: PlanAnswer) -> str:
         words += f", {used / (1 + bias):.1f} GB with the bias of your runs ({100 * bias:+.1f} %)"
     if sure.fit_probability is not None:
         words += f"; {probability_in_words(sure.fit_probability)} likely to fit"
-    return words
+    return words if best["is_likely_to_fit"] else f"unlikely to fit: {words}"
 
 
 def _slower_time(answer: PlanAnswer, layout: Line) -> str:
@@ -201,18 +201,12 @@ def _slower_time(answer: PlanAnswer, layout: Line) -> str:
     return f"{run_time_in_words(layout['training_seconds'])} ({slower:+.1f} %)"
 
 
-def roomier_in_words(answer: PlanAnswer, spare: float) -> str:
-    """Return the fastest layout that leaves enough memory free, with its time."""
-    layout, sure = answer.roomier_layout, answer.uncertainty
-    free = f"{100 * spare:.0f} % of the memory free"
-    if layout is None:
-        is_known = sure.fit_probability is not None
-        least = f"is {probability_in_words(SAFE)} likely to fit" if is_known else f"leaves {free}"
-        return f"no layout on {answer.num_gpus:,} GPUs {least}"
-    fits = fit_probability_of(answer.run, layout, sure.memory_factor)
-    how = f"at least {free}" if fits is None else f"{probability_in_words(fits)} likely to fit"
+def riskier_in_words(answer: PlanAnswer, layout: Line) -> str:
+    """Return the fastest layout that fits by the estimate, with its time and chance to fit."""
+    chance = fit_probability_of(answer.run, layout, answer.uncertainty.memory_factor)
+    fits = "" if chance is None else f", {probability_in_words(chance)} likely to fit"
     return (
-        f"{_slower_time(answer, layout)}, {layout['memory_bytes'] / 1e9:.1f} GB, {how}: "
+        f"{_slower_time(answer, layout)}, {layout['memory_bytes'] / 1e9:.1f} GB{fits}: "
         f"{answer.in_words(layout)}"
     )
 

@@ -66,10 +66,8 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
     costs = "" if cost is None else f" and costs {in_words('cost_usd', cost)}"
     of_counts = [*words.count_lines(answer), *filter(None, [words.batch_line(answer)])]
     limits = list(parts_section(answer).below)
-    if answer.spare_wanted is not None:
-        limits.append(
-            f"for more free memory: {words.roomier_in_words(answer, answer.spare_wanted)}"
-        )
+    if answer.riskier_layout is not None:
+        limits.append(f"riskier: {words.riskier_in_words(answer, answer.riskier_layout)}")
     return {
         "title": f"{run.model}: {tokens} on {answer.num_gpus:,} {run.problem['accelerator']}",
         "summary": f"The best layout is {answer.in_words(best)}. The run takes {time}{costs}.",
