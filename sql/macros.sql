@@ -194,12 +194,6 @@ struct_pack(
     microbatch_group := layout.microbatch_group
 );
 
--- Chance that an estimated memory fits: measured over estimated memory is log-normal, with the mean
--- and deviation of its logarithm.
--- Example: select fit_probability(72e9, 80e9, -0.02, 0.128) as chance
-create or replace macro fit_probability(memory_bytes, hbm_bytes, error_mean, error_deviation) as
-normal_cumulative((ln(hbm_bytes / nullif(memory_bytes, 0)) - error_mean) / error_deviation);
-
 -- Least chance to fit in memory of a layout that may be the best. Commands with --fit-probability
 -- replace it for their queries, by a temporary macro.
 -- Example: select least_fit_probability() as least
@@ -472,3 +466,9 @@ case when deviations < 0 then 0 else 1 end
 * exp(-0.5 * deviations * deviations)
 / sqrt(2 * pi())
 * normal_tail_ratio(1 / (1 + 0.2316419 * abs(deviations)));
+
+-- Chance that an estimated memory fits: measured over estimated memory is log-normal, with the mean
+-- and deviation of its logarithm.
+-- Example: select fit_probability(72e9, 80e9, -0.02, 0.128) as chance
+create or replace macro fit_probability(memory_bytes, hbm_bytes, error_mean, error_deviation) as
+normal_cumulative((ln(hbm_bytes / nullif(memory_bytes, 0)) - error_mean) / error_deviation);
