@@ -158,14 +158,11 @@ class Source:
         Name -> a table that the source prints.
     takes_published_steps
         Whether it evaluates the rows of tables of published steps as they are.
-    published_studies
-        Studies that store the published steps it can represent, where it takes no rows.
     """
 
     reports: Mapping[str, Report] = field(default_factory=dict)
     tables: Mapping[str, SourceTable] = field(default_factory=dict)
     takes_published_steps: bool = False
-    published_studies: tuple[str, ...] = ()
 
 
 Cells = Callable[[], Iterable[Cell]]

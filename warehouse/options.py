@@ -155,6 +155,10 @@ StudyName = Annotated[
     str | None,
     text_option("--study", "NAME", "Only this stored study; `warehouse status` lists them."),
 ]
+HardwareVariants = Annotated[
+    bool,
+    Option("--hardware-variants", "Show products whose rates a study changed as well."),
+]
 Precision = Annotated[
     str | None,
     text_option(

@@ -340,8 +340,8 @@ def _resolve_experts(
         for name in OF_EXPERTS:
             if name in found:
                 free = rows & inputs.missing(name)
-                if name == "overlaps_expert_comm":
-                    free &= can_overlap({each: inputs[each] for each in OVERLAPS_WITH})
+                if name == "overlaps_expert_comm" and found[name]:
+                    free[free] = can_overlap({each: inputs[each][free] for each in OVERLAPS_WITH})
                 inputs[name][free] = found[name]
         if found.get("expert_tensor_parallel") is not None:
             free = rows & inputs.missing("expert_tensor_parallel")

@@ -10,6 +10,7 @@ import pytest
 
 from estimators.contract import Array
 from estimators.training_step.placement import IN_A_V
+from estimators.training_step.schedule import BUBBLES
 from tests.estimators.random_steps import (
     MACHINES,
     Columns,
@@ -29,6 +30,11 @@ ROUNDING = 1e-9
 OF_EACH_PASS = 0.005
 """ZeRO 2 and 3 exchange in each pass. What a GPU waits for them is no part of the passes of a
 pipeline, and the host does not run ahead meanwhile: bubbles and its waits may be too long."""
+
+OF_LAST_RANK = 0.01
+"""A schedule that splits its backward pass has a bubble for each rank, and the rank that ends last
+sets the pace. Where two ranks end together, another rank may end last: gradients then hide behind
+its passes. One row in 2,000 shows it."""
 
 FASTER = {
     "memory": (1.2, ("hbm_bytes_per_second",)),
@@ -94,7 +100,7 @@ def assert_same(
 @machines
 @pytest.mark.parametrize("part", FASTER)
 def test_a_faster_part_never_slows_a_step(machine: str, part: str, number: int) -> None:
-    """By `OF_EACH_PASS` at most where each pass has exchanges, and ranks or the host wait."""
+    """By `OF_EACH_PASS` or `OF_LAST_RANK` at most in the two cases that these describe."""
     rows, complete = steps_on(machine, number)
     factor, rates = FASTER[part]
     given = {rate: complete[rate] * factor for rate in rates}
@@ -103,6 +109,8 @@ def test_a_faster_part_never_slows_a_step(machine: str, part: str, number: int) 
     new = changed(rows, **given)["step_seconds"]
     waits = (complete["pipeline_parallel"] > 1) | (old["host_seconds"] > 0)
     allowed = np.where((complete["zero_stage"] > 1) & waits, OF_EACH_PASS, ROUNDING)
+    splits = (complete["pipeline_parallel"] > 1) & np.isin(complete["schedule"], tuple(BUBBLES))
+    allowed = np.where(splits, OF_LAST_RANK, allowed)
     assert_all(new <= old["step_seconds"] * (1 + allowed), rows, old["step_seconds"], new)
 
 

@@ -63,7 +63,7 @@ DESCRIBED = "select model from problem_model union all select 'unnamed'"
 
 SPELT_AS_PUBLISHED = {
     "model": r"(found_)?published_\w+|megatron_\w+|compared_step",
-    "accelerator": r"(found_)?published_\w+|megatron_\w+|\w+_price",
+    "accelerator": r"(found_)?published_\w+|printed_step|megatron_\w+|\w+_price",
 }
 """Tables of sources, the comparisons with their rows, and the prices by spelling."""
 

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from polars.testing import assert_frame_equal
+from pytest import approx
 
+from estimators.columns import LAYOUT_COLUMNS
 from tests.shared import digest
 from tests.warehouse.facts_cases import (
     content,
@@ -219,6 +222,10 @@ def first(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_a_folder_of_the_first_format_is_imported(first: Path, new: Path) -> None:
+    """Rows are evaluated anew: layouts are the same, figures are those of the estimator's version.
+
+    Version 8 of training_step differs from the folder's by less than 2 % for these rows.
+    """
     done = import_facts(new, first)
     assert done.replayed.lost == {}
     assert done.replayed.names == {
@@ -229,13 +236,16 @@ def test_a_folder_of_the_first_format_is_imported(first: Path, new: Path) -> Non
     with open_for_read(new) as connection:
         for table in ("roofline", "training_step"):
             rows = f"read_parquet('{first}/rows/{table}/*/*.parquet', hive_partitioning = false)"
-            columns = set(connection.sql(f"from {rows}").columns) - {"cell_id"}
-            listed = ", ".join(sorted(columns & set(connection.table(table).columns)))
+            columns = set(connection.sql(f"from {rows}").columns)
+            layout = [name for name in LAYOUT_COLUMNS if name in columns]
             one, other = (
-                connection.execute(f"select {listed} from {source} order by all").fetchall()
+                connection.sql(f"select * from {source} order by {', '.join(layout)}").pl()
                 for source in (rows, table)
             )
-            assert one == other
+            assert_frame_equal(one[layout], other[layout], check_dtypes=False)
+            assert other["step_seconds"].to_list() == approx(
+                one["step_seconds"].to_list(), rel=0.02
+            )
         compared = "select count(*) from measurement semi join problem using (problem_id)"
         assert connection.execute(compared).fetchall() == [(2,)]
     assert import_facts(new, first).num_known == 5

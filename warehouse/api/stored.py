@@ -128,6 +128,7 @@ class StoredRows(DatabaseFile):
         estimator: str | None = None,
         variant: str | None = None,
         by: str = "step_seconds",
+        hardware_variants: bool = False,
         top: int | None = None,
         fit_probability: float = FIT_PROBABILITY,
         **unknown: Never,
@@ -142,7 +143,7 @@ class StoredRows(DatabaseFile):
         ----------
         model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
             Values that a problem must have. With a strategy layouts are ranked within it.
-        study, estimator, variant, by, fit_probability
+        study, estimator, variant, by, hardware_variants, fit_probability
             The options of the command.
         top
             Layouts of each problem; None: ten of one problem, the best one of several.
@@ -173,6 +174,7 @@ class StoredRows(DatabaseFile):
                 by=by,
                 study=study,
                 fit_probability=value_of(FitProbability, "fit_probability", fit_probability),
+                hardware_variants=hardware_variants,
             )
         frame = frame_of_rows(ranked.columns, ranked.rows)
         named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS, names_in
 from estimators.names import did_you_mean
 from warehouse.ask.names import Filters, condition, find_name
-from warehouse.ask.problems import Selection, select_problems, study_filter
+from warehouse.ask.problems import Selection, as_sold, select_problems, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.in_force import EVALUATED
 from warehouse.database.sql_text import IN_MAIN, least_fit_probability, quoted
@@ -83,6 +83,8 @@ class Ranking:
     num_without, num_without_figure, num_without_time
         Problems of which no layout fits in memory, or none has the column of the ranking, or whose
         estimator gives no step time.
+    num_changed
+        Problems that are left out because a study changed the rates of their product.
     """
 
     columns: tuple[str, ...]
@@ -94,6 +96,7 @@ class Ranking:
     num_without: int
     num_without_figure: int
     num_without_time: int
+    num_changed: int = 0
 
 
 def ranking(
@@ -106,6 +109,7 @@ def ranking(
     by: str = TIME,
     study: str | None = None,
     fit_probability: float = FIT_PROBABILITY,
+    hardware_variants: bool = False,
 ) -> tuple[Filters, Ranking]:
     """Return the filters with the estimator that answers, and the best layouts of each problem.
 
@@ -114,20 +118,27 @@ def ranking(
     variant if it has only one. By default `top` is ten of one problem, or the best one of several.
     By time, layouts that are likely to fit in memory (macro ``is_likely_to_fit``, with
     `fit_probability`) come first, then the others, the likeliest first.
+    Products with changed rates are left out unless a study or `hardware_variants` asks for them.
     """
     of_study = None if study is None else study_filter(connection, study)
     if of_study is not None:
         estimator = estimator or of_study.estimator
         variant = variant or of_study.variant
     selection = select_problems(connection, filters, estimator, variant, of_study)
+    num_changed = 0
+    if of_study is None and not hardware_variants:
+        sold = as_sold(connection, selection.problems)
+        num_changed = len(selection.problems) - len(sold)
+        selection = selection._replace(problems=sold)
     top = top or (DEFAULT_TOP if len(selection.problems) == 1 else 1)
     if by != TIME:
         by = _known_column(connection, by)
     if fit_probability == FIT_PROBABILITY:
-        return selection.filters, _ranking(connection, selection, by, top)
-    with least_fit_probability(connection, fit_probability):
-        found = _ranking(connection, selection, by, top, has_ranks=False)
-    return selection.filters, found
+        found = _ranking(connection, selection, by, top)
+    else:
+        with least_fit_probability(connection, fit_probability):
+            found = _ranking(connection, selection, by, top, has_ranks=False)
+    return selection.filters, replace(found, num_changed=num_changed)
 
 
 def _ranking(

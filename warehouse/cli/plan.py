@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import put, put_page, say, title_line
+from warehouse.cli.common import put, put_page, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
@@ -32,9 +32,12 @@ _STEPS = ("stage", "action")
 
 @dataclass(frozen=True)
 class ShownOptions:
-    """Options of the report."""
+    """Options of the page."""
 
     top: Top = DEFAULT_TOP
+    details: Annotated[
+        bool, typer.Option("--details", help="Print the tables behind the answer as well.")
+    ] = False
     dry_run: DryRun = False
     yes: Yes = False
     show_sql: Annotated[
@@ -90,7 +93,6 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         output.expect(TABLES, csv=LAYOUTS)
 
     def say_question(run: TrainingRun) -> None:
-        say(title_line(run.request.estimator))
         # a page begins with the question
         for line in question_lines(run) if shown.dry_run or not output.is_for_people else ():
             say(line)
@@ -103,7 +105,9 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         return
     answer = answer_plan(run, sweep, db, top, partial(_store, is_confirmed=shown.yes))
     with output.opened():
-        put_page(plan_page(answer, top))
+        # a choice of columns is one of tables
+        has_details = shown.details or bool(output.chosen)
+        put_page(plan_page(answer, top, has_details=has_details))
         if shown.show_sql and output.is_for_people:
             begin, end = ("```sql\n", "```\n") if output.form is Format.MARKDOWN else ("", "")
             for name, query in answer.queries.items():
@@ -175,6 +179,8 @@ def _store(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     from warehouse.sweep.estimate import cost_in_words, cost_of
     from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 
+    if not sweep.missing_cells:
+        return
     if sweep.missing_rows < LEAST_ROWS:
         say(sweep.in_words())
     else:

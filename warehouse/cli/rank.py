@@ -13,6 +13,7 @@ from warehouse.limits import FIT_PROBABILITY
 from warehouse.options import (
     EstimatorName,
     FitProbability,
+    HardwareVariants,
     RankFilters,
     StudyName,
     Variant,
@@ -40,6 +41,7 @@ def rank(
         str,
         typer.Option("--by", metavar="COLUMN", help="A column of configuration, best value first."),
     ] = "step_seconds",
+    hardware_variants: HardwareVariants = False,
     top: Top = None,
     fit_probability: FitProbability = FIT_PROBABILITY,
     output: Output,
@@ -57,6 +59,9 @@ def rank(
 
     Only layouts that a search found have a rank. Single layouts, from a file of configurations or
     of measurements, have none; they are shown if no search is stored.
+
+    A study may change the rates of a product and keep its name. Such problems are shown only if
+    --study or --hardware-variants asks for them, or if no other is stored.
 
     --by ranks by another column, such as network_bytes_per_flop, utilization or memory_bytes.
     Tables use GB and percent, and omit columns with the same value in all rows. JSON and CSV use
@@ -77,6 +82,7 @@ def rank(
             by=by,
             study=study,
             fit_probability=fit_probability,
+            hardware_variants=hardware_variants,
         )
     say(title_line(str(filters["estimator"])))
     _say_scope(layouts, filters, by)
@@ -108,6 +114,7 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
         ("no layout fits in memory", ranking.num_without),
         (f"without {by}", ranking.num_without_figure),
         ("without a step time", ranking.num_without_time),
+        ("left out, products with changed rates (--hardware-variants)", ranking.num_changed),
     )
     for reason, number in apart:
         if number:

@@ -22,7 +22,7 @@ from warehouse.ask.explain import explain
 from warehouse.database.cache import cached
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
-from warehouse.plan.errors import memory_errors, own_run_errors, stored_errors
+from warehouse.plan.errors import memory_errors, own_run_errors
 from warehouse.plan.track_record import track_record
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The uncertainty of a plan; errors, memory, own runs and note are those of `Errors`.
+    """The uncertainty of a plan; memory and own runs are those of `Errors`.
 
     Attributes
     ----------
@@ -56,13 +56,11 @@ class Uncertainty:
     likely: tuple[float, float] | None
     extreme: tuple[float, float] | None
     explain_command: str
-    errors: Sequence[Line]
     memory: Sequence[Line]
     own_runs: Sequence[Line]
     record: TrackRecord | None
     unlike: Sequence[str]
     queries: Mapping[str, str]
-    note: str
     explanation: Explanation | None
 
 
@@ -81,8 +79,7 @@ def uncertainty(
         # of layouts with equal time another may be stored, whose interval would differ
         if np.isclose(float(shown.results["step_seconds"] or 0), layout["step_seconds"]):
             explanation = explain(shown, run.catalog)
-    queries = {"accuracy": stored_errors(run)} if errors.is_stored else {}
-    queries["memory_accuracy"] = memory_errors(run)
+    queries = {"memory_accuracy": memory_errors(run)}
     if errors.own_runs:
         queries["own_runs"] = own_run_errors(run)
     factor = memory_factor(run, errors)
@@ -93,22 +90,20 @@ def uncertainty(
         None if explanation is None else explanation.likely,
         None if explanation is None else explanation.extreme,
         command,
-        errors.steps,
         errors.memory,
         errors.own_runs,
         track_record(run, ask),
         unlike_published(run),
         queries,
-        errors.note,
         explanation,
     )
 
 
 def own_memory_bias(errors: Errors) -> float | None:
-    """Return the mean relative error of the memory on own runs on the plan's accelerator."""
+    """Return the mean relative error of the memory on own runs that count."""
     known = [
         (line["num_memory_rows"], line["memory_bias"])
-        for line in errors.own_runs
+        for line in errors.counted_runs
         if line["num_memory_rows"]
     ]
     rows = sum(number for number, _ in known)

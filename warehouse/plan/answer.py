@@ -38,6 +38,10 @@ _STEADIER_TIME, _STEADIER_END = 1.05, 0.9
 """A steadier layout has at most these multiples of the best layout's time and of its slow end."""
 
 
+_ALTERNATIVES = 3
+"""Alternatives to the best layout that an answer has."""
+
+
 @dataclass(frozen=True)
 class PlanAnswer:
     """A planned run, in base units.
@@ -55,6 +59,10 @@ class PlanAnswer:
         limits also the slow end of its time.
     expert_degrees
         The best layout of each degree of expert parallelism; none where only one is possible.
+    num_idle_gpus
+        GPUs of `num_gpus` that the best layout leaves idle.
+    batches, batch_note
+        What other batches of the usual range take, and why the batch was taken if a limit decided.
     """
 
     run: TrainingRun
@@ -72,6 +80,9 @@ class PlanAnswer:
     uncertainty: Uncertainty
     sweeps: Sequence[Sweep]
     queries: Mapping[str, str]
+    num_idle_gpus: int = 0
+    batches: Sequence[Line] = ()
+    batch_note: str = ""
 
     @property
     def best(self) -> Line:
@@ -103,6 +114,21 @@ class PlanAnswer:
         return self.layouts[1] if len(self.layouts) > 1 else None
 
     @property
+    def alternatives(self) -> list[tuple[str, Line]]:
+        """Other layouts, each with the name of its difference; at most `_ALTERNATIVES`."""
+        named: list[tuple[str, Line | None]] = [
+            ("riskier", self.riskier_layout),
+            ("surer", self.steadier_layout),
+            ("other", self.other_kind),
+            *((f"rank {rank}", line) for rank, line in enumerate(self.layouts[1:], start=2)),
+        ]
+        found: dict[str, tuple[str, Line]] = {}
+        for name, layout in named:
+            if layout is not None:
+                found.setdefault(self.in_words(layout), (name, layout))
+        return list(found.values())[:_ALTERNATIVES]
+
+    @property
     def steadier_layout(self) -> Line | None:
         """The layout with the earliest slow end among those read, if it is worth its time."""
         high = ENDS[1]
@@ -120,14 +146,15 @@ class PlanAnswer:
         return steadiest if steadiest[high] < _STEADIER_END * slowest else None
 
     @property
+    def costs_of_basis(self) -> list[Line]:
+        """The costs at the given prices, or at the published price of the plan's basis."""
+        basis = self.run.terms.price_basis
+        return [line for line in self.costs if line["basis"] == basis and line["cost_usd"]]
+
+    @property
     def own_count(self) -> Line:
         """The line of `counts` of the GPU count that is taken."""
         return next(line for line in self.counts if line["num_gpus"] == self.num_gpus)
-
-    @property
-    def fitting_counts(self) -> list[Line]:
-        """The lines of `counts` that have a layout which fits."""
-        return [line for line in self.counts if not line["note"]]
 
     def in_words(self, layout: Line) -> str:
         """Return a layout in words, with its strategy if the estimator has several."""
@@ -144,14 +171,14 @@ class PlanAnswer:
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:
     """Read the answer from the database; every sweep must be stored.
 
-    The last sweep has every GPU count that was tried. The answer has `top` layouts, and two at
-    least, if there are as many.
+    The last sweep has every GPU count that was tried. The answer has `top` layouts, and those of
+    the alternatives at least, if there are as many.
     """
     last = sweeps[-1]
     within_limits = best_counts(run, *compare_counts(run, ask, last))
     num_gpus = run.request.num_gpus or int(within_limits[0]["num_gpus"])
     problem = last.problems[num_gpus]
-    problems, wanted = list(last.problems.values()), max(top, 2)
+    problems, wanted = list(last.problems.values()), max(top, 1 + _ALTERNATIVES)
     errors = known_errors(run, ask)
     parts = _Parts(ask)
     parts.queries["layouts"] = queries.best_layouts(run, problem, wanted)

@@ -116,6 +116,11 @@ class CostTerms:
         """The first given price, at which GPU counts are compared; None: published prices."""
         return self.prices[0] if self.prices else None
 
+    @property
+    def price_basis(self) -> str:
+        """The basis of the price of the answer: `given`, or that of published prices."""
+        return "given" if self.prices else self.basis
+
 
 @dataclass(frozen=True)
 class TrainingRun:
