@@ -236,6 +236,28 @@ class ProblemFilters:
 
 
 @dataclass(frozen=True)
+class ConfigurationOptions:
+    """Options of one configuration, as `plan` has them; KEY=VALUE gives the same."""
+
+    model: Model = None
+    accelerator: Accelerator = None
+    num_gpus: NumGpus = None
+    global_batch_size: GlobalBatchSize = None
+    seq_len: SequenceLength = None
+    framework: Framework = None
+    precision: Precision = None
+    nvlink_size: NvlinkSize = None
+    tokens: Tokens = None
+    profile: Profile = None
+    catalog: CatalogFile = None
+
+    def pairs(self) -> list[str]:
+        """Return the inputs that were given as KEY=VALUE; the last three are none."""
+        values = {**vars(self), **dict.fromkeys(("tokens", "profile", "catalog"))}
+        return [f"{name}={value}" for name, value in values.items() if value is not None]
+
+
+@dataclass(frozen=True)
 class RankFilters(ProblemFilters):
     """Filters of `rank`."""
 

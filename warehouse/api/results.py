@@ -13,8 +13,9 @@ from warehouse.plan.document import document
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar
+    from warehouse.ask.configuration import LayoutQuery
     from warehouse.ask.explain import Explanation
-    from warehouse.ask.why import Diagnosis, LayoutQuery
+    from warehouse.ask.why import Diagnosis
     from warehouse.plan.answer import PlanAnswer
 
 _TYPES: Mapping[str, type[pl.DataType]] = {

@@ -16,6 +16,7 @@ from warehouse.api.arguments import (
     question_of,
     refuse_control_characters,
     refuse_unknown,
+    short_names,
     value_of,
 )
 from warehouse.api.database_file import DatabaseFile, warn
@@ -114,6 +115,7 @@ class StoredRows(DatabaseFile):
             rows = "" if limit is None else f" limit {count('limit', limit, least=0)}"
             return frame_of(_relation(connection, f"from {quoted(stored[0])}{rows}", {}))
 
+    @short_names
     def rank(
         self,
         *,
@@ -180,6 +182,7 @@ class StoredRows(DatabaseFile):
         named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
         return frame.select(*named, pl.all())
 
+    @short_names
     def cost(
         self,
         *,
@@ -233,6 +236,7 @@ class StoredRows(DatabaseFile):
             runs = costs(connection, options, prices, plain(year), all_years=all_years)
         return _run_frame(runs)
 
+    @short_names
     def energy(
         self,
         *,
