@@ -69,9 +69,9 @@ def _everywhere(_catalog: Catalog, _framework: Scalar, _accelerator: Scalar) -> 
     return ("",)
 
 
-def every_row(_constant: str, columns: Columns) -> Array:
-    """Return that each row has the range."""
-    return np.ones(height(columns), dtype=bool)
+def of_the_table(_constant: str, columns: Columns, _catalog: Catalog) -> tuple[Array, Array]:
+    """Return NaN: each row has the range of the table."""
+    return _unknown(columns), _unknown(columns)
 
 
 def _no_share(_relation: Relation, columns: Columns, _mends: Mends, _catalog: Catalog) -> Array:
@@ -130,8 +130,8 @@ class Constants:
     places
         Returns the suffixes of a constant's key for a framework and an accelerator, the most
         specific first.
-    takes_range
-        Returns the resolved rows in which a constant has its range in the table.
+    ends
+        Returns the ends of a constant's range in resolved rows whose other inputs set it, else NaN.
     timed_kernels
         Kinds of files with timings of kernels that scale constants.
     independent_share
@@ -141,7 +141,7 @@ class Constants:
 
     names: tuple[str, ...] = ()
     places: Callable[[Catalog, Scalar, Scalar], tuple[str, ...]] = _everywhere
-    takes_range: Callable[[str, Columns], Array] = every_row
+    ends: Callable[[str, Columns, Catalog], tuple[Array, Array]] = of_the_table
     timed_kernels: tuple[TimedKernels, ...] = ()
     independent_share: Callable[[Relation, Columns, Mends, Catalog], Array] = _no_share
 
@@ -354,6 +354,16 @@ class Estimator:
         """
         del values
         return math.nan, math.nan
+
+    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
+        """Return a lower bound of the step of every layout of a cell [s]; 0 if none is known.
+
+        A plan leaves out cells that cannot win by it.
+        """
+        del catalog
+        given = {**dict.fromkeys(self.optional_columns), **cell.values}
+        columns = {n: np.array([np.nan if v is None else v]) for n, v in given.items()}
+        return float(np.nan_to_num(self.step.least_seconds(columns)[0]))
 
     def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
         """Fill defaults of a batch of rows, and refuse faulty rows."""

@@ -167,8 +167,8 @@ def constant_spreads(
 ) -> list[Spread]:
     """Return the constants that have a range in any row.
 
-    A constant has a range in a row if its value there is the default of the row's system (given,
-    stored or filled in) and the estimator uses it there (`Constants.takes_range`).
+    A constant has a range in a row if its value there is the default of the row's system: given,
+    stored or filled in. Other inputs may set the range (`Constants.ends`).
     """
     ranges = catalog.tables.get("step_constant", {})
     causes = catalog.tables.get("step_constant_cause", {})
@@ -182,15 +182,17 @@ def constant_spreads(
             continue
         values = columns[name].astype(np.float64)
         lowest, highest, share = values.copy(), values.copy(), np.full(len(values), np.nan)
-        takes = estimator.constants.takes_range(name, columns)
+        least, most = estimator.constants.ends(name, columns, catalog)
         for places, rows in systems:
             place = _most_specific(ranges, name, places)
             other_share = _other_share(causes, name, places)
             if place is None or other_share == 0:
                 continue
             default, low, high = _value_and_ends(ranges[place])
-            spread = rows[np.isclose(values[rows], default, rtol=1e-9) & takes[rows]]
-            lowest[spread], highest[spread], share[spread] = low, high, other_share
+            spread = rows[np.isclose(values[rows], default, rtol=1e-9)]
+            lowest[spread] = np.where(np.isnan(least[spread]), low, least[spread])
+            highest[spread] = np.where(np.isnan(most[spread]), high, most[spread])
+            share[spread] = other_share
         if not (np.array_equal(lowest, values) and np.array_equal(highest, values)):
             cause = str(causes.get(name, {}).get("cause") or name)
             spreads.append(Spread(name, lowest, highest, cause, share))

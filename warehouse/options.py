@@ -144,6 +144,14 @@ NumClusters = Annotated[int | None, whole_option("--num-clusters", "Clusters of 
 GlobalBatchSize = Annotated[
     int | None, whole_option("--global-batch-size", "Sequences of a step.", "--batch")
 ]
+Batches = Annotated[
+    list[int] | None,
+    whole_option(
+        "--global-batch-size",
+        "Sequences of a step; repeat it to compare several batches.",
+        "--batch",
+    ),
+]
 SequenceLength = Annotated[int | None, whole_option("--seq-len", "Tokens of a sequence.")]
 Framework = Annotated[
     str | None,
@@ -329,7 +337,7 @@ class PlanOptions:
     model: Model = None
     accelerator: Accelerator = None
     num_gpus: NumGpus = None
-    global_batch_size: GlobalBatchSize = None
+    global_batch_size: Batches = None
     seq_len: SequenceLength = None
     framework: Framework = None
     precision: Precision = None

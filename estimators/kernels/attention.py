@@ -4,7 +4,8 @@ Table ``attention_rate`` has a row for each program, accelerator and head size. 
 the sequence as ``R s / (s + half_rate_length)``, because blocks of a causal kernel are shorter at
 its start. It needs `least_waves` blocks of 128 queries for each multiprocessor to fill the GPU. The
 rate of the backward pass is `backward_rate_ratio` times that of the forward pass, less for short
-sequences in the same way. A rate counts the half of the scores that a causal mask leaves.
+sequences in the same way. A rate counts the half of the scores that a causal mask leaves. Rates of
+programs that were not measured at every length have ends, `lowest_value` and `highest_value`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from estimators.catalog import until
-from estimators.contract import Catalog, Record
+from estimators.contract import Catalog, Record, Scalar
 from estimators.kernels.gemms import FORMULA, kernels_of
 from estimators.values import Real, Text
 
@@ -29,7 +30,7 @@ PROGRAMS = ("cudnn", "cudnn_9_22", "cudnn_mxfp8", "flash_3", "flash_2", "flash_1
 (arXiv 2603.05451, abstract)."""
 
 BLOCK = 128
-"""Queries of one block of the fused kernels (arXiv 2307.08691)."""
+"""Queries of one block, and keys of one step, of the fused kernels (arXiv 2307.08691)."""
 
 BACKWARD_PRODUCTS = 2.5
 """Products of the fused backward pass over those of the forward pass: five over two, the
@@ -71,6 +72,13 @@ def record_of(catalog: Catalog, kernels: str, program: str, head_size: float) ->
     sizes = sorted(float(row["head_size"] or 0) for row in rows)
     fitting = [size for size in sizes if size <= head_size] or sizes[:1]
     return next((row for row in rows if row["head_size"] == fitting[-1]), None)
+
+
+def ends_of_rate(catalog: Catalog, *case: Scalar) -> tuple[float, float]:
+    """Return least and largest rate over the rate of kernels, accelerator and program, or NaN."""
+    row = record_of(catalog, chip_of(catalog, *case[:2]), str(case[2]), BLOCK) or {}
+    low, high = (float(row.get(name) or np.nan) for name in ("lowest_value", "highest_value"))
+    return low / float(row.get(PARAMETERS[0]) or 1), high / float(row.get(PARAMETERS[0]) or 1)
 
 
 def programs_of(catalog: Catalog, kernels: str) -> tuple[str, ...]:

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from estimators.training_step.sizes import Size
     from estimators.values import Real
 
-FLASH_BLOCK = BLOCK
-"""Queries of one block, and keys of one step, of the fused kernels."""
-
 
 class Core(NamedTuple):
     """Seconds of the core at full clock: arithmetic of both passes, and memory-bound work.
@@ -86,7 +83,7 @@ def _flops_of(length: Real, size: Size, layout: Layout) -> Real:
     on its diagonal. T are the tokens of a GPU, s the length, c the context-parallel ranks; queries
     and results are widths of a GPU.
     """
-    causal = np.minimum(0.5 * (1 + FLASH_BLOCK * layout.context_parallel / length), 1.0)
+    causal = np.minimum(0.5 * (1 + BLOCK * layout.context_parallel / length), 1.0)
     flops: Real = 2.0 * size.tokens * length * (size.query + size.result) * causal
     return flops
 
@@ -124,7 +121,7 @@ def _flash_of(length: Real, size: Size, problem: Problem, layout: Layout) -> Cor
     """
     system, kernels = problem.system, problem.kernels
     context, flops = layout.context_parallel, _flops_of(length, size, layout)
-    of_sequence = np.ceil(problem.shape.seq_len / (context * FLASH_BLOCK))
+    of_sequence = np.ceil(problem.shape.seq_len / (context * BLOCK))
     blocks = layout.microbatch_size * size.heads * of_sequence
     waves = blocks / system.num_sms
     # blocks of a causal kernel differ in work: only less than one whole wave stays unfilled

@@ -13,6 +13,7 @@ from estimators.contract import (
     PUBLISHED,
     Array,
     Catalog,
+    Cell,
     Columns,
     Mends,
     RefusedError,
@@ -31,10 +32,11 @@ from estimators.decoder import (
     shape_of,
 )
 from estimators.enumeration import Axis
-from estimators.estimator import Constants, Source, Step, every_row
+from estimators.estimator import Constants, Source, Step, of_the_table
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.interval import fit_probability
+from estimators.kernels.attention import ends_of_rate
 from estimators.kernels.gemms import FORMULA
 from estimators.rules import Rule
 from estimators.search import SearchedEstimator
@@ -44,6 +46,7 @@ from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
+from estimators.training_step.least import least_step_seconds
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.modules import flags_of, replaces_core
@@ -113,16 +116,23 @@ def _least_flops(columns: Columns) -> Array:
         return np.asarray(least_flops(problem.shape, problem.run.global_batch_size))
 
 
-def _takes_range(constant: str, columns: Columns) -> Array:
-    """Return the rows in which a constant has its range in table ``step_constant``.
+def _ends(constant: str, columns: Columns, catalog: Catalog) -> tuple[Array, Array]:
+    """Return the ends of a constant's range; NaN in rows that have that of ``step_constant``.
 
-    A constant whose range is the spread of measured kernels has it in rows that read these.
-    Rows that use the formula have the ranges of the formula's constants.
+    A constant whose range is the spread of measured kernels has none in rows that use the formula:
+    these have the ranges of the formula's constants. The range of attention is that of its program,
+    whichever framework calls it, where table ``attention_rate`` has one.
     """
-    source = system_inputs.MEASURED_IN.get(constant)
-    if source is None or source not in columns:
-        return every_row(constant, columns)
-    return np.not_equal(columns[source], FORMULA)
+    least, most = of_the_table(constant, columns, catalog)
+    source = str(system_inputs.MEASURED_IN.get(constant))
+    if source not in columns:
+        return least, most
+    if source == "attention_program":
+        named = [columns[name] for name in ("kernels", "accelerator", source)]
+        for case, rows in system_inputs.rows_by(*named).items():
+            least[rows], most[rows] = ends_of_rate(catalog, *case)
+    is_computed, value = np.equal(columns[source], FORMULA), columns[constant]
+    return np.where(is_computed, value, least), np.where(is_computed, value, most)
 
 
 class TrainingStep(SearchedEstimator):
@@ -185,7 +195,7 @@ class TrainingStep(SearchedEstimator):
         self.constants = Constants(
             names=system_inputs.CONSTANTS,
             places=system_inputs.places,
-            takes_range=_takes_range,
+            ends=_ends,
             timed_kernels=timings.files(self._system),
             independent_share=self._independent_share,
         )
@@ -226,6 +236,11 @@ class TrainingStep(SearchedEstimator):
         """Return the parameters of all layers, and the active ones."""
         whole, active = layer_parameters(shape_of(values))
         return float(whole), float(active)
+
+    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
+        """Return seconds that no layout of a cell is below; see module `least`."""
+        values = {**dict.fromkeys(self.optional_columns), **cell.values}
+        return least_step_seconds(values, cell.fixed, self.search_rules(cell.mends), catalog)
 
     def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog

@@ -9,9 +9,9 @@ import numpy as np
 
 from estimators.contract import Values
 from estimators.divisors import divisors
+from estimators.kernels.attention import BLOCK
 from estimators.rules import Rule, at_most, divides, nearest
 from estimators.structure import real
-from estimators.training_step.attention import FLASH_BLOCK
 from estimators.training_step.dispatch_rules import DISPATCH_RULES
 from estimators.training_step.modules import MODULE_RULES
 from estimators.training_step.pipeline_rules import FILLING_RULES, PIPELINE_RULES
@@ -335,12 +335,12 @@ LAYER_RULES = (
             np.equal(v["context_parallel"], 1)
             | (
                 (np.remainder(v["seq_len"], 2 * np.maximum(v["context_parallel"], 1)) == 0)
-                & (v["seq_len"] >= 2 * FLASH_BLOCK * v["context_parallel"])
+                & (v["seq_len"] >= 2 * BLOCK * v["context_parallel"])
             )
         ),
         lambda row: (
             f"does not split `seq_len` {row['seq_len']} into two shares a rank of "
-            f"{FLASH_BLOCK} tokens or more"
+            f"{BLOCK} tokens or more"
         ),
     ),
     divides("expert_parallel", "num_experts", name="experts are split evenly"),

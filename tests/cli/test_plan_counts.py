@@ -14,10 +14,9 @@ import pytest
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION
 from tests.shared import Command
 from warehouse.errors import InputError
-from warehouse.plan.compare import best_counts, better_batch, no_faster_counts
+from warehouse.plan.compare import best_counts
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
-from warehouse.plan.search import has_many_layouts
 from warehouse.plan.words import alternative_entries, count_rows
 
 pytestmark = pytest.mark.usefixtures("same_answers")
@@ -53,20 +52,6 @@ def timed(days: dict[int, float]) -> list[dict[str, Any]]:
 SLOW_BETWEEN = timed({256: 109.6, 512: 62.7, 640: 73.3, 768: 68.7, 896: 62.5, 1024: 38.9})
 
 
-def test_a_count_that_is_hardly_faster_than_a_smaller_one_says_why() -> None:
-    found = no_faster_counts(run_within(512, days=60), SLOW_BETWEEN)
-    assert {n: each.in_words(512) for n, each in found.items()} == {
-        640: "no faster than 512: 5 does not divide 512",
-        768: "no faster than 512: 3 does not divide 512",
-        896: "hardly faster than 512: 7 does not divide 512",
-    }
-    assert [each.batch for each in found.values()] == [640, 768, 896]
-    # where the factor divides the batch, it is not the reason
-    [five, *_] = no_faster_counts(run_within(640, days=60), SLOW_BETWEEN).values()
-    assert (five.in_words(640), five.batch) == ("no faster than 512", None)
-    assert no_faster_counts(run_within(512, days=60), timed({256: 109.6, 512: 62.7})) == {}
-
-
 def answer_of(
     run: TrainingRun, num_gpus: int, lines: list[dict[str, Any]], within: Iterable[int] = ()
 ) -> Any:
@@ -93,35 +78,7 @@ def test_the_table_marks_the_count_of_the_plan_and_those_within_the_limits() -> 
     }
     asked = answer_of(run_within(512), 512, SLOW_BETWEEN)
     notes = {row["num_gpus"]: row["note"] for row in count_rows(asked)}
-    assert notes == {256: "", 512: "asked for", 640: ""}
-
-
-@pytest.mark.parametrize(
-    ("limits", "batch"),
-    [
-        ({"days": 60}, 640),
-        # 640 and 768 GPUs are not in time with GPU-hours between those of 512 and 1,024
-        ({"days": 45}, 896),
-        # 512 GPUs are in time, and no count between is cheaper
-        ({"days": 63}, None),
-        # 900 kW feed 896 GPUs: they would be faster
-        ({"max_mw": 0.9}, 896),
-        # 1,024 are the fastest
-        ({"max_mw": 1.1}, None),
-    ],
-)
-def test_the_batch_to_try_is_that_of_a_count_that_might_be_the_best(
-    limits: dict[str, float], batch: int | None
-) -> None:
-    found = better_batch(run_within(512, **limits), SLOW_BETWEEN)
-    assert (found and found.batch) == batch
-
-
-def test_where_no_count_is_within_the_limits_the_hint_names_the_batch() -> None:
-    lines = SLOW_BETWEEN[:-1]
-    with pytest.raises(InputError) as caught:
-        best_counts(run_within(512, days=60), lines, GpuRates(3.0))
-    assert "or try --batch 640; tried 256, 512, 640, 768, 896 GPUs at a batch" in caught.value.hint
+    assert notes == {256: "", 512: "best", 640: "", 768: "", 896: "", 1024: ""}
 
 
 @pytest.mark.parametrize(
@@ -206,22 +163,3 @@ def test_held_columns_have_slow_ends_within_limits_too(
     ends = {line["num_gpus"]: line["slow_training_seconds"] for line in plan["counts"]}
     assert ends[plan["num_gpus"]] == pytest.approx(plan["likely_training_seconds"][1])
     assert None not in ends.values()
-
-
-def test_counts_that_a_hint_names_have_factors_of_batch_or_layers() -> None:
-    run = run_within(512, days=60)  # 24 layers
-    assert run.problem["num_layers"] == 24
-    counts = (8, 384, 496, 480, 504, 512, 576, 768)
-    assert [n for n in counts if has_many_layouts(run, n)] == [8, 384, 512, 768]
-    # five and seven divide this batch
-    wider = run_within(35 * 16, days=60)
-    assert [n for n in counts if has_many_layouts(wider, n)] == [8, 384, 480, 512, 768]
-
-
-def test_a_count_without_a_layout_is_followed_by_counts_with_many(
-    warehouse: Command, database: Path
-) -> None:
-    asked = ("--model", "gpt3_175B", "--accelerator", "H100 SXM 80GB", "--tokens", 1e12)
-    code, out, err = warehouse("plan", *asked, "--batch", 512, "--gpus", 500, "--db", database)
-    assert (code != 0, out) == (True, "")
-    assert "hint: ask for 384 or 512, or for another --batch" in err

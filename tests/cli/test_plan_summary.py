@@ -46,17 +46,15 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     head, answer, others, further = out.split("\n\n")
     assert head == f"{MODEL}, 20 B tokens on 8 {ACCELERATOR} with megatron_core"
     assert max(map(len, out.splitlines())) <= 100
-    assert len(out.splitlines()) <= 26
+    assert len(out.splitlines()) <= 27  # one layout is longer than a line
     assert len(answer.splitlines()) <= 10
     hours = found["training_seconds"] / 3600 / 0.9
     assert lines["assumes"] == (
-        "BF16, batch 64, 8 GPUs a fast domain, network 50 GB/s a GPU, num_heads 16 without a "
-        f"source, no lost time (--goodput 0.9 makes it {hours:.1f} hours), the middle of 10 "
-        "published prices"
+        "BF16, batch 64, fast domains of 8 GPUs, network 50 GB/s a GPU, num_heads 16 without a "
+        f"source, no lost time (--goodput 0.9: {hours:.1f} hours), the middle of 10 prices"
     )
-    assert [line.split()[0] for line in others.splitlines()] == [
-        line["name"].split()[0] for line in found["alternatives"]
-    ]
+    named = [line.split()[0] for line in others.splitlines() if line[2] != " "]
+    assert named == [line["name"].split()[0] for line in found["alternatives"]]
     assert len(found["alternatives"]) == 3
     assert further.startswith("further tables, with --details:\n  layouts ")
     best = found["layouts"][0]

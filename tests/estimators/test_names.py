@@ -132,6 +132,11 @@ def test_no_semicolon_follows_a_question_in_a_hint(parts: tuple[str, ...], hint:
         ("account_for_embedding_in_pipeline_split", "did you mean counts_embedding?"),
         ("first_k_dense_replace", "did you mean num_dense_layers?"),
         ("save_interval", "checkpoint files are not modelled"),
+        ("load", "checkpoint files are not modelled"),
+        ("checkpoint_file", "checkpoint files are not modelled"),
+        ("ckpt-format", "checkpoint files are not modelled"),
+        ("checkpoint_activations", "give `activation_recompute` full"),
+        ("optimizer", "the optimizer is Adam, and 8-bit optimizers are not modelled"),
         ("use_8bit_adam", "8-bit optimizers are not modelled"),
         ("colour", ""),
     ],
@@ -148,6 +153,11 @@ def test_a_word_leads_to_no_input_that_an_estimator_lacks() -> None:
 @pytest.mark.parametrize("accelerator", ["A10", "H20", "A100-60GB"])
 def test_another_product_is_not_suggested_alone(accelerator: str) -> None:
     assert packaged_catalog().hint_on_name("accelerator", accelerator).count(", ") > 3
+
+
+@pytest.mark.parametrize("accelerator", ["TPU v4", "tpu", "v5p-128", "v6e", "Trillium"])
+def test_tpus_are_not_modelled(accelerator: str) -> None:
+    assert hint_on_word(accelerator, (), "accelerator").startswith("TPUs are not modelled")
 
 
 def test_other_words_name_columns_that_exist() -> None:

@@ -51,13 +51,13 @@ def title_line(estimator: str) -> str:
     return f"{estimator}: {summary_of(estimator).title}"
 
 
-def put(columns: Sequence[str], blocks: Blocks) -> None:
-    """Print a result to stdout in base units."""
+def put(columns: Sequence[str], blocks: Blocks, named: Collection[str] = ()) -> None:
+    """Print a result in base units to stdout; a table shows columns that a query has `named`."""
     _refuse_missing([Section("", columns, is_text=True)])
     if chosen := chosen_columns(columns, columns):
         columns = [columns[index] for index in chosen]
         blocks = ([[row[index] for index in chosen] for row in block] for block in blocks)
-    _write(columns, blocks, terminal(columns))
+    _write(columns, blocks, terminal(columns, named=named))
 
 
 def put_for_people(

@@ -62,9 +62,12 @@ def plan(
 ) -> None:
     """Plan a run: its best layouts, days, dollars and energy.
 
-    Give a GPU count, or one or several limits. Within limits, plan tries powers of two, then three
-    counts between the best and the next. Of the counts that it tried, it takes the fastest within
-    the limits, or the cheapest if --days is one of them. It first prints how many layouts are not
+    Give a GPU count, or one or several limits. Of N GPUs a plan uses as many as are fastest; the
+    others are idle, and paid for. Within limits, plan tries powers of two, then three counts
+    between the best and the next. Of the counts that it tried, it takes the fastest within the
+    limits, or the cheapest if --days is one of them. Without --batch it takes the usual batch of a
+    run of this size, or, where no count meets the limits with it, the smallest published one with
+    which a count does. It first prints how many layouts are not
     stored yet, then evaluates and stores them.
 
     Prices and power are published ones unless given. If none is published, the figure is missing

@@ -40,10 +40,10 @@ ACCELERATOR = "A100 SXM 80GB"
 FRAMEWORK = "megatron_lm_2021"
 """The program of the paper, for a plan to compare with what it measured."""
 
-LARGEST = PlanOptions(450e9, "megatron_1T", ACCELERATOR, 3072, 3072, framework=FRAMEWORK)
+LARGEST = PlanOptions(450e9, "megatron_1T", ACCELERATOR, 3072, [3072], framework=FRAMEWORK)
 """The largest run of the paper (table 1), with the tokens of section 5.1."""
 
-SMALLEST = PlanOptions(300e9, "megatron_1.7B", ACCELERATOR, 32, 512, framework=FRAMEWORK)
+SMALLEST = PlanOptions(300e9, "megatron_1.7B", ACCELERATOR, 32, [512], framework=FRAMEWORK)
 """The smallest run of that table, with the tokens of GPT-3 (arXiv 2005.14165)."""
 
 _PUBLISHED = """\

@@ -205,7 +205,7 @@ def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, s
         **run.request.inputs,
         **{n: v for n, v in run.request.held.items() if n in estimator.choice_columns},
         "num_gpus": num_gpus,
-        "global_batch_size": run.batch,
+        "global_batch_size": layout.get("global_batch_size", run.batch),
         **{name: layout[name] for name in (*searched, *estimator.relations[0].keys)},
     }
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from warehouse.plan.accuracy import (
 from warehouse.plan.candidates import slowest_needed
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 from warehouse.plan.errors import known_errors
+from warehouse.plan.search import batch_on
 from warehouse.show.units import layout_in_words, stages_in_words
 
 if TYPE_CHECKING:
@@ -60,9 +61,9 @@ class PlanAnswer:
     expert_degrees
         The best layout of each degree of expert parallelism; none where only one is possible.
     num_idle_gpus
-        GPUs of `num_gpus` that the best layout leaves idle.
+        GPUs that were asked for beyond the `num_gpus` that the best layout uses.
     batches, batch_note
-        What other batches of the usual range take, and why the batch was taken if a limit decided.
+        What other batches take, and why the batch was taken if it is not the asked or usual one.
     """
 
     run: TrainingRun
@@ -176,7 +177,10 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     """
     last = sweeps[-1]
     within_limits = best_counts(run, *compare_counts(run, ask, last))
-    num_gpus = run.request.num_gpus or int(within_limits[0]["num_gpus"])
+    num_gpus = int(within_limits[0]["num_gpus"])
+    batch = batch_on(run.batch, num_gpus)
+    is_usual = run.is_default_batch and batch == run.batch
+    run = replace(run, batch=batch, is_default_batch=is_usual)
     problem = last.problems[num_gpus]
     problems, wanted = list(last.problems.values()), max(top, 1 + _ALTERNATIVES)
     errors = known_errors(run, ask)
@@ -227,6 +231,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         sure,
         sweeps,
         {**parts.queries, **sure.queries},
+        max((run.request.num_gpus or num_gpus) - num_gpus, 0),
     )
 
 

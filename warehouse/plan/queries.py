@@ -12,6 +12,7 @@ from warehouse.show.units import STEP_PARTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from estimators.contract import Scalar
     from warehouse.plan.question import TrainingRun
 
     Line = Mapping[str, Any]
@@ -117,7 +118,7 @@ select
     is_likely_to_fit(layout_run) as is_likely_to_fit,
     gpu_hours * {price} as cost_usd,
     gpu_hours * {watts} / 1000 as energy_kwh,
-    num_gpus * {watts} as power_watts
+    {_paid_gpus(run)} * {watts} as power_watts
 from {_layout_runs(run, problems)}
 qualify row_number() over (partition by problem_id order by {BEST_FIRST}) = 1
 order by num_gpus"""
@@ -128,6 +129,7 @@ def layouts_of_counts(run: TrainingRun, problems: Iterable[int]) -> str:
     return f"""\
 select
     num_gpus,
+    global_batch_size,
     {", ".join(LAYOUT_COLUMNS)},
     step_seconds,
     training_seconds
@@ -303,9 +305,45 @@ def _layout_runs(run: TrainingRun, problems: Iterable[int], indent: str = "") ->
         conditions.append(f"headroom_bytes >= {double(run.request.headroom_bytes)}")
     joined = f"\n{indent}    and ".join(conditions)
     return f"""\
-layout_run_for({double(run.request.tokens)}{_goodput(run)}) as layout_run
+{_paid_runs(run, indent)} as layout_run
 {indent}where
 {indent}    {joined}"""
+
+
+def _paid_gpus(run: TrainingRun) -> str:
+    """Return the GPUs that a run pays for: all that were asked for, used or idle."""
+    asked = run.request.num_gpus
+    return "num_gpus" if asked is None else f"greatest(num_gpus, {asked})"
+
+
+def _paid_runs(run: TrainingRun, indent: str) -> str:
+    """Return the runs of all layouts, with the hours and the mean power of all GPUs asked for.
+
+    An idle GPU draws the power of an idle board with its host; where that is not known, as much as
+    a busy one.
+    """
+    runs = f"layout_run_for({double(run.request.tokens)}{_goodput(run)})"
+    asked, idle = run.request.num_gpus, idle_watts(run.problem)
+    if asked is None:
+        return runs
+    watts = "slot_watts"
+    if idle is not None:
+        watts = f"{double(idle)} + (slot_watts - {double(idle)}) * num_gpus / {asked}"
+    return f"""\
+(
+{indent}    select * replace (
+{indent}        {asked} * training_seconds / 3600 as gpu_hours,
+{indent}        {watts} as slot_watts
+{indent}    )
+{indent}    from {runs}
+{indent})"""
+
+
+def idle_watts(problem: Mapping[str, Scalar]) -> float | None:
+    """Return the power of an idle GPU with its host; None if the estimator has none."""
+    if problem.get("power_limit_watts") is None:
+        return None
+    return sum(float(problem.get(name) or 0) for name in ("gpu_idle_watts", "host_watts"))
 
 
 def is_candidate(run: TrainingRun, problems: Iterable[int], indent: str = "") -> str:
@@ -338,7 +376,7 @@ with best as (
     select
         arg_min(gpu_hours, {BEST_FIRST}) as gpu_hours,
         arg_min(slot_watts, {BEST_FIRST}) as slot_watts,
-        any_value(num_gpus) as num_gpus
+        any_value({_paid_gpus(run)}) as num_gpus
     from {_layout_runs(run, [problem], indent="    ")}
 )
 """

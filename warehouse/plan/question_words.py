@@ -54,7 +54,7 @@ def assumptions(run: TrainingRun) -> list[str]:
     if run.terms.goodput is not None:
         words.append(f"goodput {run.goodput:g}")
     if (domain := values.get("nvlink_size")) is not None:
-        words.append(f"{domain} GPUs a fast domain")
+        words.append(f"fast domains of {domain} GPUs")
     if (rate := values.get("network_bytes_per_second")) is not None:
         words.append(f"network {in_words('network_bytes_per_second', rate)} a GPU")
     said = {"framework", "nvlink_size", "seq_len", *run.estimator.shape_columns}

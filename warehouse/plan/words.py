@@ -95,7 +95,7 @@ def _layout(answer: PlanAnswer) -> str:
     if stages := answer.stages_in_words(answer.best):
         words.append(f"stages of {stages}")
     if idle := answer.num_idle_gpus:
-        words.append(f"{count(idle, 'GPU')} of {answer.num_gpus:,} idle, and paid for")
+        words.append(f"{count(idle, 'GPU')} of {answer.num_gpus + idle:,} idle, and paid for")
     return "; ".join(words)
 
 
@@ -177,9 +177,9 @@ def _assumptions(answer: PlanAnswer) -> list[str]:
     words = [*assumptions(run)]
     if run.terms.goodput is None:
         lost = run_time_in_words(answer.best["training_seconds"] / _USUAL_GOODPUT)
-        words.append(f"no lost time (--goodput {_USUAL_GOODPUT:g} makes it {lost})")
+        words.append(f"no lost time (--goodput {_USUAL_GOODPUT:g}: {lost})")
     quotes = [line["num_quotes"] for line in answer.costs_of_basis if line["num_quotes"]]
-    return [*words, *(f"the middle of {count(each, 'published price')}" for each in quotes[:1])]
+    return [*words, *(f"the middle of {count(each, 'price')}" for each in quotes[:1])]
 
 
 def record_in_words(record: TrackRecord) -> str:
@@ -285,13 +285,12 @@ def memory_lines(answer: PlanAnswer) -> list[str]:
 
 
 def count_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
-    """Return the figures of each count, and a note: no layout, the plan's, within the limits.
+    """Return the figures of each count that was tried, and a note.
 
-    Within limits these are all counts that were tried, else the plan's and those next to it.
+    The note says that it has no layout, is the best, or is within the limits.
     """
     slow, has_limits = "slow_training_seconds", bool(answer.run.request.limits)
-    at = list(answer.counts).index(answer.own_count)
-    lines = answer.counts if has_limits else answer.counts[max(at - 1, 0) : at + 2]
+    lines = answer.counts
     columns = ["num_gpus", "training_seconds", slow, "gpu_hours", "cost_usd", "energy_kwh"]
     columns += ["power_watts", "mfu", "memory_bytes"]
     if all(line.get(slow) is None for line in lines):
@@ -300,7 +299,7 @@ def count_rows(answer: PlanAnswer) -> list[dict[str, Any]]:
     for line in lines:
         mark = None
         if line["num_gpus"] == answer.num_gpus:
-            mark = "best" if has_limits else "asked for"
+            mark = "best"
         elif has_limits and line["num_gpus"] in answer.within_limits:
             mark = "within the limits"
         note = "; ".join(text for text in (line["note"], mark) if text)
