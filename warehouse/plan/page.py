@@ -71,7 +71,7 @@ def plan_page(answer: PlanAnswer, top: int, *, has_details: bool) -> Page:
     run = answer.run
     own_shape = run.request.inputs.keys() & {*run.estimator.shape_columns} - {"seq_len"}
     shape = [shape_in_words(run)] if own_shape or has_details else []
-    above = [run_in_words(run, answer.num_gpus), *shape, *doubts(run)]
+    above = [run_in_words(run, answer.num_gpus + answer.num_idle_gpus), *shape, *doubts(run)]
     tables = _tables(answer, top)
     sections = [
         Section(lines=[*above, ""], entries=words.answer_entries(answer)),
@@ -147,7 +147,9 @@ def _tables(answer: PlanAnswer, top: int) -> list[FurtherTable]:
             parts_section(answer),
         ),
         FurtherTable(
-            "GPUs", _counts(answer), _section("Other GPU counts", words.count_rows(answer))
+            "GPUs",
+            _counts(answer) or "the only count that was tried",
+            _section("Other GPU counts", words.count_rows(answer)),
         ),
     ]
     if published := [{name: line[name] for name in PUBLISHED} for line in answer.published_runs]:
@@ -183,7 +185,9 @@ def _grids(answer: PlanAnswer) -> str:
 
 
 def _counts(answer: PlanAnswer) -> str:
-    lines = [line for line in words.count_rows(answer) if line["num_gpus"] != answer.num_gpus]
+    rows = words.count_rows(answer)
+    at = [line["num_gpus"] for line in rows].index(answer.num_gpus)
+    lines = [*rows[max(at - 2, 0) : at], *rows[at + 1 : at + 3]]
     return "; ".join(
         f"{line['num_gpus']:,} take {run_time_in_words(line['training_seconds'])}"
         if line["training_seconds"] is not None
