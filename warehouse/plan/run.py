@@ -123,7 +123,7 @@ def answer_plan(
 def _batch_note(asked: TrainingRun, chosen: TrainingRun, num_gpus: int) -> str:
     """Return why an answer has another batch than the one that was asked for, or is usual."""
     batch, notes = batch_on(chosen.batch, num_gpus), []
-    kind = "usual" if asked.is_default_batch else "given"
+    kind = "published" if asked.is_default_batch else "given"
     if chosen.batch != asked.batch:
         limits = asked.request.limits
         given = {
@@ -132,9 +132,10 @@ def _batch_note(asked: TrainingRun, chosen: TrainingRun, num_gpus: int) -> str:
             "--max-mw": limits.max_mw,
         }
         options = " and ".join(name for name, limit in given.items() if limit is not None)
+        end = "smallest" if chosen.batch > asked.batch else "largest"
         notes.append(
-            f"{chosen.batch:,} is the smallest batch of the {kind} ones that meets {options}; "
-            f"{asked.batch:,} does not"
+            f"{chosen.batch:,} is the {end} {kind} batch that meets {options}; {asked.batch:,} "
+            "does not"
         )
     if batch != chosen.batch:
         notes.append(
