@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from estimators import registry
-from warehouse.limits import Number
+from warehouse.limits import FIT_PROBABILITY, Number
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,16 @@ Accelerator = Annotated[
 ]
 NvlinkSize = Annotated[int | None, whole_option("--nvlink-size", "GPUs in one NVLink domain.")]
 NumGpus = Annotated[int | None, whole_option("--num-gpus", "GPUs of the run.", "--gpus")]
+FitProbability = Annotated[
+    float,
+    number_option(
+        "--fit-probability",
+        "Least chance to fit in memory of the best layout, such as 0.99.",
+        metavar="SHARE",
+        above=0,
+        most=0.9999,
+    ),
+]
 NumClusters = Annotated[int | None, whole_option("--num-clusters", "Clusters of the run.")]
 GlobalBatchSize = Annotated[
     int | None, whole_option("--global-batch-size", "Sequences of a step.", "--batch")
@@ -298,6 +308,8 @@ RUN_NAMES = ("estimator", "variant", "model", "accelerator")
 class CostOptions(PowerTerms, RunFilters):
     """The question of `cost` and `energy`; variant "all" compares every variant."""
 
+    fit_probability: FitProbability = FIT_PROBABILITY
+
     @property
     def filters(self) -> dict[str, str]:
         """Return the names that a run must have."""
@@ -338,6 +350,11 @@ class PlanOptions:
             "--headroom-gb", "Memory that a layout must leave free.", metavar="GB", least=0
         ),
     ] = 0.0
+    fit_probability: FitProbability = FIT_PROBABILITY
+    strict_fit: Annotated[
+        bool,
+        Option("--strict-fit", "Fail if no layout is likely to fit, instead of the likeliest."),
+    ] = False
     budget_usd: Annotated[
         float | None,
         number_option(

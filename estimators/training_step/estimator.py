@@ -69,7 +69,8 @@ if TYPE_CHECKING:
     from estimators.values import Real
 
 NAME = "training_step"
-MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
+FIT_PROBABILITY = "fit_probability"
+MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", FIT_PROBABILITY)
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 POWER = ("relative_clock", "gpu_watts", "slot_watts")
 _FITS = ("memory_bytes", "fits_memory")
@@ -327,8 +328,12 @@ class TrainingStep(SearchedEstimator):
                 parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
                 memory = _memory(parts, problem.kept, problem.system)
                 derived |= memory
-                if not missing <= memory.keys():
-                    derived |= _derived(figures, memory["memory_bytes"], problem, catalog)
+                if FIT_PROBABILITY in missing:  # a sweep asks for it and for no other figure below
+                    capacity = problem.system.hbm_bytes
+                    chance = fit_probability(memory["memory_bytes"], capacity, catalog)
+                    derived[FIT_PROBABILITY] = chance
+                if not missing <= derived.keys():
+                    derived |= _derived(figures, problem)
         return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
@@ -338,9 +343,7 @@ def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, A
     return {"memory_bytes": memory, "fits_memory": memory <= system.hbm_bytes}
 
 
-def _derived(
-    figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
-) -> dict[str, Real]:
+def _derived(figures: Mapping[str, Gathered], problem: Problem) -> dict[str, Real]:
     """Return the other figures that views derive from the stored ones, one element a row."""
     rows = {name: figure.rows for name, figure in figures.items()}
     allocated = sum(rows[name] for name in MEMORY)
@@ -359,7 +362,6 @@ def _derived(
     return {
         "allocated_bytes": allocated,
         "reserved_bytes": allocated + rows["unused_bytes"],
-        "fit_probability": fit_probability(memory, problem.system.hbm_bytes, catalog),
         "mfu": model_flops(shape, sequences) / (spent * peak),
         "hfu": hardware / (spent * peak),
         "tokens_per_second_per_gpu": sequences * shape.seq_len / spent,

@@ -138,7 +138,7 @@ def test_a_layout_with_an_earlier_slow_end_is_named_where_it_is_hardly_slower(
 
     def surer(**changed: float) -> Any:
         other = {**best, "tensor_parallel": 2, **changed}
-        found = replace(answer, layouts=[best, other], other_kind=None, roomier_layout=None)
+        found = replace(answer, layouts=[best, other], other_kind=None, riskier_layout=None)
         lines = [text for name, text in alternative_entries(found) if name == "surer"]
         assert bool(lines) == (found.steadier_layout is not None)
         return " ".join(lines)

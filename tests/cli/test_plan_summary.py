@@ -162,7 +162,7 @@ def no_query(query: str) -> list[Any]:
 
 
 @pytest.mark.long
-def test_a_layout_that_may_not_fit_is_followed_by_a_safer_one(
+def test_the_best_layout_is_likely_to_fit_and_a_riskier_one_follows(
     warehouse: Command, planned: Planned, planned_database: Path
 ) -> None:
     _, found, _ = planned
@@ -170,13 +170,43 @@ def test_a_layout_that_may_not_fit_is_followed_by_a_safer_one(
     asked = (*QUESTION, "--gpus", 8, f"hbm_bytes={tight}", "--db", planned_database)
     lines = lines_of(warehouse("plan", *asked)[1])
     plan = json.loads(warehouse("plan", *asked, "--json")[1])
-    safer = plan["alternatives"][0]
-    assert safer["name"] == "safer"
-    assert plan["fit_probability"] < 0.9 <= safer["fit_probability"]
-    assert f"; {100 * plan['fit_probability']:.0f} % likely to fit" in lines["memory"]
-    # a layout that is 90 % likely to fit needs no other
+    best, riskier = plan["layouts"][0], plan["alternatives"][0]
+    assert riskier["name"] == "riskier"
+    assert plan["fit_probability"] == pytest.approx(best["fit_probability"])
+    assert riskier["fit_probability"] < 0.9 <= best["fit_probability"]
+    assert "likely to fit" in lines["memory"]
+    faster = 100 * (riskier["step_seconds"] / best["step_seconds"] - 1)
+    assert faster < 0
+    # with less caution the riskier layout is the best one; no layout is faster than the fastest
+    any_fit = json.loads(warehouse("plan", *asked, "--fit-probability", 0.1, "--json")[1])
+    assert any_fit["layouts"][0]["step_seconds"] == riskier["step_seconds"]
+    assert "riskier" not in [line["name"] for line in any_fit["alternatives"]]
     assert found["fit_probability"] >= 0.9
-    assert "safer" not in [line["name"] for line in found["alternatives"]]
+    assert "riskier" not in [line["name"] for line in found["alternatives"]]
+
+
+@pytest.mark.long
+def test_where_no_layout_is_likely_to_fit_the_likeliest_is_shown(
+    warehouse: Command, planned: Planned, planned_database: Path
+) -> None:
+    asked = (*QUESTION, "--gpus", 8, "--fit-probability", 0.999, "--db", planned_database)
+    least = min(
+        line["memory_bytes"]
+        for line in json.loads(
+            warehouse("plan", *QUESTION, "--gpus", 8, "--top", 500, "--db", planned[0], "--json")[1]
+        )["layouts"]
+    )
+    tight = (*asked, f"hbm_bytes={round(least * 1.1)}")
+    code, out, _ = warehouse("plan", *tight)
+    assert code == 0
+    assert lines_of(out)["memory"].startswith("unlikely to fit: ")
+    plan = json.loads(warehouse("plan", *tight, "--json")[1])
+    assert plan["layouts"][0]["memory_bytes"] == pytest.approx(least)
+    assert plan["alternatives"][0]["step_seconds"] < plan["layouts"][0]["step_seconds"]
+    code, _, err = warehouse("plan", *tight, "--strict-fit")
+    assert code == 3
+    assert "no layout on 8 GPUs is 99.9 % likely to fit in memory" in err
+    assert "leave --strict-fit out" in err
 
 
 @pytest.mark.long

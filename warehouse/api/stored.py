@@ -31,7 +31,8 @@ from warehouse.database.recast import frame_of
 from warehouse.database.sandbox import explained, sandboxed
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, UsageError
-from warehouse.options import Carbon, CostOptions, Prices, RankFilters, given
+from warehouse.limits import FIT_PROBABILITY
+from warehouse.options import Carbon, CostOptions, FitProbability, Prices, RankFilters, given
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -131,6 +132,7 @@ class StoredRows(DatabaseFile):
         by: str = "step_seconds",
         hardware_variants: bool = False,
         top: int | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **unknown: Never,
     ) -> pl.DataFrame:
         """Return the best stored layouts of each problem, as ``warehouse rank``.
@@ -143,7 +145,7 @@ class StoredRows(DatabaseFile):
         ----------
         model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
             Values that a problem must have. With a strategy layouts are ranked within it.
-        study, estimator, variant, by, hardware_variants
+        study, estimator, variant, by, hardware_variants, fit_probability
             The options of the command.
         top
             Layouts of each problem; None: ten of one problem, the best one of several.
@@ -173,6 +175,7 @@ class StoredRows(DatabaseFile):
                 top=top,
                 by=by,
                 study=study,
+                fit_probability=value_of(FitProbability, "fit_probability", fit_probability),
                 hardware_variants=hardware_variants,
             )
         frame = frame_of_rows(ranked.columns, ranked.rows)
@@ -199,6 +202,7 @@ class StoredRows(DatabaseFile):
         pue: float | str | None = None,
         electricity_price: float | None = None,
         watts: float | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **unknown: Never,
     ) -> pl.DataFrame:
         """Return what stored runs cost, rented and owned, as ``warehouse cost``.
@@ -211,7 +215,7 @@ class StoredRows(DatabaseFile):
             Values that a run must have; `identity` is the option ``--id``.
         tokens
             Tokens of every run, such as 15e12 or "15T"; None: those of each run.
-        price, year, all_years, goodput, pue, electricity_price, watts
+        price, year, all_years, goodput, pue, electricity_price, watts, fit_probability
             The options of the command: a list of prices gives rows for each.
 
         Returns
@@ -251,6 +255,7 @@ class StoredRows(DatabaseFile):
         pue: float | str | None = None,
         electricity_price: float | None = None,
         watts: float | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **unknown: Never,
     ) -> pl.DataFrame:
         """Return the energy of stored runs and its CO2e, as ``warehouse energy``.
@@ -260,7 +265,7 @@ class StoredRows(DatabaseFile):
         Parameters
         ----------
         model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study, goodput,
-        pue, electricity_price, watts
+        pue, electricity_price, watts, fit_probability
             As in `cost`.
         carbon, all_powers
             The options of the command: a list of grids gives rows for each.

@@ -33,8 +33,15 @@ from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.measure.compare import measure_runs
-from warehouse.options import MAX_GPUS, ConfigurationOptions, PlanOptions, Tokens
+from warehouse.options import (
+    MAX_GPUS,
+    ConfigurationOptions,
+    FitProbability,
+    PlanOptions,
+    Tokens,
+)
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.definitions import every_definition
 from warehouse.studies.variants import mends_of_options
@@ -153,13 +160,14 @@ class Warehouse(StoredRows):
         tokens: float | str | None = None,
         profile: str | None = None,
         catalog: Path | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **layout: Scalar,
     ) -> LayoutDiagnosis:
         """Say why a layout is not the best, as ``warehouse why``.
 
         Every layout of the same problem is evaluated in memory. A layout that breaks a rule is
         diagnosed, not refused. The `layout` consists of inputs of the estimator. Options of the
-        command are `estimator`, `variant`, `tokens`, `profile` and `catalog`.
+        command are `estimator`, `variant`, `tokens`, `profile`, `catalog` and `fit_probability`.
 
         Examples
         --------
@@ -182,6 +190,7 @@ class Warehouse(StoredRows):
                 ),
                 estimator=estimator,
                 variant=variant,
+                fit_probability=value_of(FitProbability, "fit_probability", fit_probability),
             )
         return layout_diagnosis(query, diagnosis)
 
@@ -246,6 +255,8 @@ class Warehouse(StoredRows):
         profile: str | None = None,
         catalog: Path | None = None,
         headroom_gb: float = 0.0,
+        fit_probability: float = FIT_PROBABILITY,
+        strict_fit: bool = False,
         price: float | str | Sequence[float | str] | None = None,
         basis: str | None = None,
         electricity_price: float | None = None,
@@ -264,8 +275,9 @@ class Warehouse(StoredRows):
         The arguments are the options of the command:
 
         - the run: `tokens`, `model`, `accelerator`, `global_batch_size`, `seq_len`, `framework`,
-          `nvlink_size`, `profile`, `catalog`, `headroom_gb`, `estimator`. Further `inputs` are a
-          shape, attributes of the system, or columns that every layout must have;
+          `nvlink_size`, `profile`, `catalog`, `headroom_gb`, `fit_probability`, `strict_fit`,
+          `estimator`. Further `inputs` are a shape, attributes of the system, or columns that every
+          layout must have;
         - its size: `num_gpus`, or the limits `budget_usd`, `days`, `max_mw` and `max_gpus`;
         - terms: `price`, `basis`, `electricity_price`, `pue`, `watts`, `carbon`, `goodput`;
         - `top`, the layouts to return, and `allow_large`, to evaluate also more than 50 million

@@ -16,6 +16,7 @@ import numpy as np
 from estimators import registry
 from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
 from estimators.inputs import Broken
+from estimators.interval import fit_risk
 from warehouse.ask.configuration import read_configuration
 from warehouse.ask.defaults import with_model_hint
 from warehouse.errors import require_capability
@@ -25,6 +26,7 @@ from warehouse.evaluate.one import (
     show_configuration,
 )
 from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
@@ -90,7 +92,10 @@ class Diagnosis:
     broken
         Rules that exclude the layout; then `shown` is None and the rest is empty.
     rank
-        1 + the number of faster layouts that fit; None if the layout does not fit.
+        1 + the number of better layouts: the likely ones by time, then the others, the likeliest
+        first (macro ``layout_order``); None if the layout does not fit.
+    fit_probability, is_likely_to_fit
+        Chance of the layout to fit in memory; None if the estimator gives none.
     num_layouts, num_fitting
         Layouts of the problem that a search finds, and those of them that fit. If `is_searched`,
         the layout is one of them.
@@ -99,7 +104,8 @@ class Diagnosis:
     excess_bytes
         Memory above the capacity; negative if the layout fits.
     neighbours
-        For each choice, the fastest layout that differs in it alone and is faster; the best first.
+        For each choice, the fastest layout that differs in it alone, is faster and no riskier; the
+        best first.
         If the layout does not fit, layouts that fit.
     """
 
@@ -113,6 +119,8 @@ class Diagnosis:
     parts: tuple[PartComparison, ...] = ()
     memory: tuple[tuple[str, float], ...] = ()
     excess_bytes: float = 0.0
+    fit_probability: float | None = None
+    is_likely_to_fit: bool = True
     neighbours: tuple[Neighbour, ...] = ()
 
 
@@ -129,6 +137,7 @@ def diagnose_pairs(
     estimator: str | None = None,
     variant: str | None = None,
     mend: str | None = None,
+    fit_probability: float = FIT_PROBABILITY,
     on_evaluated: OnEvaluated | None = None,
 ) -> tuple[LayoutQuery, Diagnosis]:
     """Return the layout that texts such as ``num_gpus=64`` describe, completed, and its diagnosis.
@@ -140,7 +149,9 @@ def diagnose_pairs(
     mends = mends_of_options(chosen, variant, mend)
     query, given, catalog = read_configuration(database, chosen, pairs, options, mends)
     try:
-        return query, diagnose(chosen, query.given, mends, catalog, on_evaluated, _tried(query))
+        return query, diagnose(
+            *(chosen, query.given, mends, catalog, on_evaluated, _tried(query), fit_probability)
+        )
     except RefusedError as error:
         raise with_model_hint(error, chosen, given) from None
 
@@ -162,6 +173,7 @@ def diagnose(
     catalog: Catalog,
     on_evaluated: OnEvaluated | None = None,
     tried: Mapping[str, str] | None = None,
+    least_fit_probability: float = FIT_PROBABILITY,
 ) -> Diagnosis:
     """Return the diagnosis of the layout that `given` describes, in texts.
 
@@ -177,10 +189,14 @@ def diagnose(
         if not broken:
             raise
         return Diagnosis(broken=broken)
-    return compared(shown, on_evaluated)
+    return compared(shown, on_evaluated, least_fit_probability)
 
 
-def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diagnosis:
+def compared(
+    shown: Evaluation,
+    on_evaluated: OnEvaluated | None = None,
+    least_fit_probability: float = FIT_PROBABILITY,
+) -> Diagnosis:
     """Return an admitted layout compared with every layout of its problem.
 
     Every layout fits where the estimator does not model memory. The parts of the step are evaluated
@@ -189,7 +205,7 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
     estimator, relation = shown.estimator, shown.relation
     cells = cells_of_problem(estimator, relation, shown.problem, shown.mends)
     choices = estimator.choice_columns
-    known = ("step_seconds", "memory_bytes", "fits_memory")
+    known = ("step_seconds", "memory_bytes", "fits_memory", "fit_probability")
     columns = (*relation.keys, *(name for name in known if name in relation.outputs))
     space = evaluated(estimator, relation, cells, columns, shown.catalog, on_evaluated)
     layout = {**shown.layout, **{choice: shown.problem[choice] for choice in choices}}
@@ -201,8 +217,17 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
         seconds = float(steps[own_row])
     is_faster = fits & (steps < seconds * (1 - _SAME))
     has_room = bool(shown.results.get("fits_memory", True))
-    best_row = _best(space, fits)
-    others = _neighbours(space, layout, is_faster if has_room else fits)
+    risk = fit_risk(
+        space.columns.get("fit_probability", np.ones(num_layouts)), least_fit_probability
+    )
+    chance = shown.results.get("fit_probability")
+    own_risk = 0.0
+    if chance is not None:
+        own_risk = float(fit_risk(np.array([chance]), least_fit_probability)[0])
+    is_surer = fits & (risk < own_risk - _SAME)
+    is_as_sure = risk <= own_risk + _SAME
+    best_row = _best(space, fits, risk)
+    others = _neighbours(space, layout, is_faster & is_as_sure if has_room else fits)
     shown_rows = [*others.values(), *([] if best_row is None else [best_row])]
     parts = space.more_of(shown_rows, estimator.step.parts)
     best = None if best_row is None else {**space.row(best_row), **parts[best_row]}
@@ -211,7 +236,7 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
     capacity = float(memory.get("hbm_bytes") or 0)
     return Diagnosis(
         shown=shown,
-        rank=int(is_faster.sum()) + 1 if has_room else None,
+        rank=int((is_surer | (is_faster & is_as_sure)).sum()) + 1 if has_room else None,
         num_layouts=num_layouts,
         num_fitting=int(fits.sum()),
         is_searched=own_row is not None,
@@ -219,6 +244,8 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
         parts=_parts(shown, best, estimator.step.parts),
         memory=tuple(sorted(memory_parts, key=lambda part: -part[1])),
         excess_bytes=float(memory.get("memory_bytes") or 0) - capacity,
+        fit_probability=None if chance is None else float(chance),
+        is_likely_to_fit=has_room and own_risk == 0,
         neighbours=tuple(
             _neighbour(name, layout[name], {**space.row(row), **parts[row]})
             for name, row in others.items()
@@ -233,11 +260,12 @@ def _row_of(space: Layouts, layout: Mapping[str, Scalar]) -> int | None:
     return int(rows[0]) if len(rows) else None
 
 
-def _best(space: Layouts, fits: Array) -> int | None:
-    """Return the row of the fastest layout that fits; of equals the one with least memory."""
+def _best(space: Layouts, fits: Array, risk: Array) -> int | None:
+    """Return the row of the best layout that fits; of equals the one with least memory."""
     rows = np.flatnonzero(fits)
     if not len(rows):
         return None
+    rows = rows[risk[rows] == risk[rows].min()]
     steps = space.columns["step_seconds"][rows]
     rows = rows[steps == steps.min()]
     memory = space.columns.get("memory_bytes", space.columns["step_seconds"])[rows]

@@ -9,8 +9,10 @@ import typer
 from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, Top
 from warehouse.cli.output import Output
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.options import (
     EstimatorName,
+    FitProbability,
     HardwareVariants,
     RankFilters,
     StudyName,
@@ -41,11 +43,13 @@ def rank(
     ] = "step_seconds",
     hardware_variants: HardwareVariants = False,
     top: Top = None,
+    fit_probability: FitProbability = FIT_PROBABILITY,
     output: Output,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
-    """Show the fastest layouts that fit in memory.
+    """Show the best layouts: the fastest that are likely to fit in memory.
 
+    Layouts that fit by the estimate, but with less than --fit-probability, come after them.
     Layouts compete within one problem: one model on one system with one number of GPUs and one
     batch. Filters that leave one problem show its 10 fastest layouts; filters that leave several
     show the fastest of each. --top sets how many layouts of each problem are shown. With --strategy
@@ -77,6 +81,7 @@ def rank(
             top=top,
             by=by,
             study=study,
+            fit_probability=fit_probability,
             hardware_variants=hardware_variants,
         )
     say(title_line(str(filters["estimator"])))

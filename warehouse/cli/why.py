@@ -12,7 +12,8 @@ from warehouse.cli.display import shown_width
 from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import progress_line
-from warehouse.options import ConfigurationOptions, EstimatorName
+from warehouse.limits import FIT_PROBABILITY
+from warehouse.options import ConfigurationOptions, EstimatorName, FitProbability
 from warehouse.show.formats import count
 from warehouse.show.page import Page, Section
 from warehouse.show.values import Figure, json_value
@@ -47,6 +48,7 @@ def why(
     mending: Mending,
     output: Output,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
+    fit_probability: FitProbability = FIT_PROBABILITY,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Say why a layout is not the best.
@@ -70,6 +72,7 @@ def why(
             estimator=chosen,
             variant=mending.variant,
             mend=mending.mend,
+            fit_probability=fit_probability,
             on_evaluated=on_evaluated,
         )
     with output.opened():
@@ -175,6 +178,9 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
         spare = f", {-found.excess_bytes / 1e9:,.1f} GB of memory are left"
         rank = f"rank {found.rank:,} of {found.num_fitting:,}: {seconds:.4g} s"
         lines = [*lines, rank + (spare if found.memory else "")]
+        if found.fit_probability is not None:
+            likely = "likely" if found.is_likely_to_fit else "unlikely"
+            lines.append(f"{likely} to fit: a chance of {100 * found.fit_probability:.0f} %")
     if found.best is None:
         from warehouse.ask.defaults import besides_gpus
 

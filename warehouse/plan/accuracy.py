@@ -35,15 +35,6 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 
 
-SAFE = 0.9
-"""Probability of fitting from which a layout counts as safe; the interval of the time has the
-same."""
-
-ASSUMED_SPARE = 0.05
-"""Assumed, without a source: share of the memory for fragmentation and library buffers where no
-error is known."""
-
-
 @dataclass(frozen=True)
 class Uncertainty:
     """The uncertainty of a plan; memory and own runs are those of `Errors`.
@@ -140,24 +131,25 @@ def fit_probability_of(run: TrainingRun, layout: Line, factor: float) -> float |
     return float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), run.catalog)[0])
 
 
-def spare_wanted(run: TrainingRun, layout: Line, factor: float) -> float | None:
-    """Return the share of the memory that a layout should leave free; None if it is unknown.
+def least_fit_probability(run: TrainingRun, factor: float) -> float:
+    """Return the stored chance to fit from which a layout is as likely to fit as is asked.
 
-    With this share free, a layout fits with probability `SAFE`. If the errors of the memory are
-    unknown, the share is `ASSUMED_SPARE`. `factor` is that of `memory_factor`.
+    Stored chances are those of the estimated memory, without the `factor` of `memory_factor`.
     """
-    if layout["memory_bytes"] is None or layout["hbm_bytes"] is None:
-        return None
-    used = safe_share(run)
-    return max(1 - (1 - ASSUMED_SPARE if used is None else used) / factor, 0.0)
+    share = safe_share(run)
+    if share is None or factor == 1:
+        return run.request.fit_probability
+    return float(fit_probability(np.array([share / factor]), 1.0, run.catalog)[0])
 
 
 def safe_share(run: TrainingRun) -> float | None:
-    """Return the share of the memory up to which a layout fits with probability `SAFE`.
+    """Return the share of the memory up to which a layout is as likely to fit as is asked.
 
     It is None for an estimator whose errors of the memory are unknown.
     """
-    return memory_that_fits(SAFE, 1.0, run.catalog) if _knows_memory_errors(run) else None
+    if not _knows_memory_errors(run):
+        return None
+    return memory_that_fits(run.request.fit_probability, 1.0, run.catalog)
 
 
 def _knows_memory_errors(run: TrainingRun) -> bool:

@@ -14,7 +14,7 @@ from warehouse.ask.defaults import besides_gpus
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
-from warehouse.plan.accuracy import SAFE, memory_factor, safe_share
+from warehouse.plan.accuracy import memory_factor, safe_share
 from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.search import LAYOUT_RULE, listed_counts
@@ -86,7 +86,10 @@ def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
 
 
 def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
-    """Return the lines within every limit, the best one first."""
+    """Return the lines within every limit, the best one first.
+
+    Lines whose layout is likely to fit come before the others.
+    """
     limits = run.request.limits
     bounds = {
         "training_seconds": None if limits.days is None else limits.days * 86400,
@@ -103,7 +106,13 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
     ]
     by_time = ("training_seconds", "gpu_hours")
     order = ("gpu_hours", "num_gpus") if limits.takes_cheapest else by_time
-    return sorted(within, key=lambda line: tuple(line[name] for name in order))
+    return sorted(
+        within,
+        key=lambda line: (
+            not line.get("is_likely_to_fit", True),
+            *(line[name] for name in order),
+        ),
+    )
 
 
 # ---- why there is no plan ----
@@ -149,7 +158,12 @@ def nothing_fits(
     headroom = run.request.headroom_bytes
     if headroom:
         said += f", of which --headroom-gb {headroom / 1e9:g} must stay free"
-    hint = _counts_in_words(enough, safe) if enough else "ask for an accelerator with more memory"
+    chance = f"is {100 * run.request.fit_probability:g} % likely to fit"
+    hint = (
+        _counts_in_words(enough, safe, chance)
+        if enough
+        else "ask for an accelerator with more memory"
+    )
     smaller = ["--headroom-gb"] if headroom else []
     smaller += ["--batch", "--seq-len"] if enough else []
     hint = f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint
@@ -163,10 +177,9 @@ def _holds(run: TrainingRun, line: Line, used: float | None) -> bool:
     return float(line["least_memory_bytes"]) <= limit
 
 
-def _counts_in_words(enough: int, safe: int | None) -> str:
+def _counts_in_words(enough: int, safe: int | None, chance: str) -> str:
     if safe == enough:
         return f"{enough:,} GPUs hold it"
-    unlikely = f"is {100 * SAFE:.0f} % likely to fit"
     if safe is None:
         return (
             f"{enough:,} GPUs are enough by the estimate (but with its error no count is likely to "
@@ -174,7 +187,7 @@ def _counts_in_words(enough: int, safe: int | None) -> str:
         )
     return (
         f"{safe:,} GPUs are likely to hold it ({enough:,} hold it by the estimate, but no layout "
-        f"there {unlikely})"
+        f"there {chance})"
     )
 
 

@@ -25,13 +25,15 @@ Line = Mapping[str, Any]
 
 LAYOUTS = (
     *(*LAYOUT_COLUMNS, "step_seconds", "training_seconds", "gpu_hours", "mfu"),
-    *("tokens_per_second", "memory_bytes", "hbm_bytes", "headroom_bytes", *STEP_PARTS),
+    *("tokens_per_second", "memory_bytes", "hbm_bytes", "headroom_bytes", "fit_probability"),
+    *("is_likely_to_fit", *STEP_PARTS),
 )
 """Columns of a layout; estimators with an interval also have its ends."""
 
 _COUNTS = (
     *("num_gpus", "problem_id", "step_seconds", "training_seconds", "gpu_hours", "cost_usd"),
-    *("energy_kwh", "power_watts", "mfu", "memory_bytes", "note"),
+    *("energy_kwh", "power_watts", "mfu", "memory_bytes", "fit_probability"),
+    *("is_likely_to_fit", "note"),
 )
 
 Layout = Annotated[Line, Rows(LAYOUTS)]
@@ -99,7 +101,7 @@ class PlanDocument:
     own_memory_bias: float | None
     limited_by: str
     layouts: Layouts
-    alternatives: Annotated[Sequence[Line], Rows(("name", "fit_probability", *LAYOUTS))]
+    alternatives: Annotated[Sequence[Line], Rows(("name", *LAYOUTS))]
     runner_up: Layout | None
     other_kind: Layout | None
     expert_degrees: Annotated[Sequence[Line], Rows(EXPERT_COLUMNS)]
@@ -149,8 +151,8 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
         alternatives=[
             {
                 "name": name,
-                "fit_probability": fit_probability_of(run, line, sure.memory_factor),
                 **line,
+                "fit_probability": fit_probability_of(run, line, sure.memory_factor),
             }
             for name, line in answer.alternatives
         ],

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 Line = Mapping[str, Any]
 
-_LAYOUT_DROPPED = {*STEP_PARTS, "hbm_bytes", "num_microbatches", "tokens_per_second"}
+_LAYOUT_DROPPED = {
+    *(*STEP_PARTS, "hbm_bytes", "num_microbatches", "tokens_per_second", "is_likely_to_fit"),
+}
 _COST_DROPPED = {
     *("price_source", "quote_vendors", "power_source", "pue", "usd_per_kwh", "power_basis"),
     "option",
@@ -36,7 +38,7 @@ _COST_DROPPED = {
 LAYOUTS = (
     *("rank", *LAYOUT_COLUMNS, "step_seconds", "low_step_seconds", "high_step_seconds"),
     *("training_seconds", "gpu_hours", "mfu", "tokens_per_second", "memory_bytes", "hbm_bytes"),
-    *("headroom_bytes", *STEP_PARTS),
+    *("headroom_bytes", "fit_probability", "is_likely_to_fit", *STEP_PARTS),
 )
 """Columns of the best layouts, which CSV has."""
 
@@ -69,7 +71,7 @@ def plan_page(answer: PlanAnswer, top: int, *, has_details: bool) -> Page:
     run = answer.run
     own_shape = run.request.inputs.keys() & {*run.estimator.shape_columns} - {"seq_len"}
     shape = [shape_in_words(run)] if own_shape or has_details else []
-    above = [run_in_words(run, answer.num_gpus), *shape, *doubts(run)]
+    above = [run_in_words(run, answer.num_gpus + answer.num_idle_gpus), *shape, *doubts(run)]
     tables = _tables(answer, top)
     sections = [
         Section(lines=[*above, ""], entries=words.answer_entries(answer)),
@@ -145,7 +147,9 @@ def _tables(answer: PlanAnswer, top: int) -> list[FurtherTable]:
             parts_section(answer),
         ),
         FurtherTable(
-            "GPUs", _counts(answer), _section("Other GPU counts", words.count_rows(answer))
+            "GPUs",
+            _counts(answer) or "the only count that was tried",
+            _section("Other GPU counts", words.count_rows(answer)),
         ),
     ]
     if published := [{name: line[name] for name in PUBLISHED} for line in answer.published_runs]:
@@ -181,7 +185,9 @@ def _grids(answer: PlanAnswer) -> str:
 
 
 def _counts(answer: PlanAnswer) -> str:
-    lines = [line for line in words.count_rows(answer) if line["num_gpus"] != answer.num_gpus]
+    rows = words.count_rows(answer)
+    at = [line["num_gpus"] for line in rows].index(answer.num_gpus)
+    lines = [*rows[max(at - 2, 0) : at], *rows[at + 1 : at + 3]]
     return "; ".join(
         f"{line['num_gpus']:,} take {run_time_in_words(line['training_seconds'])}"
         if line["training_seconds"] is not None

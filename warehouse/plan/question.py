@@ -20,6 +20,7 @@ from warehouse.database.new_file import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.options import MAX_GPUS
 from warehouse.studies.definitions import Definitions, known_definitions
 
@@ -73,9 +74,10 @@ class PlanRequest:
 
     The model is a row of table ``model``, or a label for a shape. Without `num_gpus` the limits
     decide; without a `batch` it is the usual one, and the others are those of the usual range.
-    `other_batches` are given besides `batch`. Further given columns of the problem
-    are `inputs`, fixed choices and layout columns `held`. `defined` has the user's own model and
-    system.
+    `other_batches` are given besides `batch`. Layouts are ranked by macro `layout_order` with the
+    least `fit_probability`; with `strict_fit` the best has this chance to fit, or there is no plan.
+    Further given columns of the problem are `inputs`, fixed choices and layout columns `held`.
+    `defined` has the user's own model and system.
     """
 
     estimator: str
@@ -87,6 +89,8 @@ class PlanRequest:
     inputs: Mapping[str, Scalar] = field(default_factory=dict)
     held: Mapping[str, Scalar] = field(default_factory=dict)
     headroom_bytes: float = 0.0
+    fit_probability: float = FIT_PROBABILITY
+    strict_fit: bool = False
     batch: int | None = None
     other_batches: Sequence[int] = ()
     max_gpus: int = MAX_GPUS
@@ -216,6 +220,8 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
         values,
         held,
         1e9 * options.headroom_gb,
+        options.fit_probability,
+        options.strict_fit,
         *_batches(options),
         options.max_gpus,
         defined,

@@ -17,7 +17,7 @@ from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan import queries
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.cached import beside_the_cache
-from warehouse.plan.candidates import QueryCache
+from warehouse.plan.candidates import asking
 from warehouse.plan.compare import compare_counts, refined_counts, within_limits
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
 from warehouse.plan.search import (
@@ -114,8 +114,8 @@ def answer_plan(
         chosen, sweeps = search.within_limits(run, sweep)
     else:
         chosen, sweeps = run, [sweep, search.fewer_gpus(run, sweep)]
-    with open_for_read(database) as connection:
-        answer = read_answer(chosen, QueryCache(connection), sweeps, top)
+    with open_for_read(database) as connection, asking(chosen, connection) as ask:
+        answer = read_answer(chosen, ask, sweeps, top)
     batches = search.other_batches(chosen, answer.num_gpus) if run.other_batches else []
     return replace(answer, batches=batches, batch_note=_batch_note(run, chosen, answer.num_gpus))
 
@@ -123,7 +123,7 @@ def answer_plan(
 def _batch_note(asked: TrainingRun, chosen: TrainingRun, num_gpus: int) -> str:
     """Return why an answer has another batch than the one that was asked for, or is usual."""
     batch, notes = batch_on(chosen.batch, num_gpus), []
-    kind = "usual" if asked.is_default_batch else "given"
+    kind = "published" if asked.is_default_batch else "given"
     if chosen.batch != asked.batch:
         limits = asked.request.limits
         given = {
@@ -132,9 +132,10 @@ def _batch_note(asked: TrainingRun, chosen: TrainingRun, num_gpus: int) -> str:
             "--max-mw": limits.max_mw,
         }
         options = " and ".join(name for name, limit in given.items() if limit is not None)
+        end = "smallest" if chosen.batch > asked.batch else "largest"
         notes.append(
-            f"{chosen.batch:,} is the smallest batch of the {kind} ones that meets {options}; "
-            f"{asked.batch:,} does not"
+            f"{chosen.batch:,} is the {end} {kind} batch that meets {options}; {asked.batch:,} "
+            "does not"
         )
     if batch != chosen.batch:
         notes.append(
@@ -247,22 +248,26 @@ class _Search:
     def _lines(self, run: TrainingRun, sweep: Sweep) -> list[Line]:
         """Return the fastest layout of each problem of a sweep, with dollars and energy."""
         problems = sorted({one.cell.problem.id for one in sweep.candidates})
-        with open_for_read(self.database) as connection:
-            ask = QueryCache(connection)
-            with ask.fastest_of(run, problems):
-                if not (lines := ask(queries.counts(run, problems, queries.GpuRates()))):
-                    return []
-                ask.keep_runs(problems)
-                rates = queries.gpu_rates(run, ask, lines[0]["problem_id"])
-                return ask(queries.counts(run, problems, rates))
+        with (
+            open_for_read(self.database) as connection,
+            asking(run, connection) as ask,
+            ask.fastest_of(run, problems),
+        ):
+            if not (lines := ask(queries.counts(run, problems, queries.GpuRates()))):
+                return []
+            ask.keep_runs(problems)
+            rates = queries.gpu_rates(run, ask, lines[0]["problem_id"])
+            return ask(queries.counts(run, problems, rates))
 
     def _best_seconds(self, run: TrainingRun, sweep: Sweep) -> float:
         """Return the time of the fastest layout that is likely to fit; infinite without one."""
         problems = [*sweep.problems.values()]
-        with open_for_read(self.database) as connection:
-            ask = QueryCache(connection)
-            with ask.fastest_of(run, problems):
-                lines = ask(queries.counts(run, problems, queries.GpuRates()))
+        with (
+            open_for_read(self.database) as connection,
+            asking(run, connection) as ask,
+            ask.fastest_of(run, problems),
+        ):
+            lines = ask(queries.counts(run, problems, queries.GpuRates()))
         likely = (line["training_seconds"] for line in lines if line.get("is_likely_to_fit", True))
         return min(likely, default=math.inf)
 
@@ -278,8 +283,8 @@ class _Search:
         return bool(within_limits(run, lines))
 
     def _counts(self, run: TrainingRun, sweep: Sweep) -> tuple[Sequence[Line], GpuRates]:
-        with open_for_read(self.database) as connection:
-            return compare_counts(run, QueryCache(connection), sweep)
+        with open_for_read(self.database) as connection, asking(run, connection) as ask:
+            return compare_counts(run, ask, sweep)
 
 
 def _least_seconds(candidate: Candidate) -> float:

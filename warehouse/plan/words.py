@@ -152,13 +152,11 @@ def _memory(answer: PlanAnswer) -> str:
         return f"{answer.run.estimator.name} does not estimate it"
     used, bias = best["memory_bytes"] / 1e9, sure.own_memory_bias
     words = f"{used:.1f} of {best['hbm_bytes'] / 1e9:.1f} GB a GPU"
-    if answer.spare_wanted is not None and answer.roomier_layout is None:
-        words = f"unlikely to fit: {words}"
     if bias is not None:
         words += f", {used / (1 + bias):.1f} GB with the bias of your runs ({100 * bias:+.1f} %)"
     if sure.fit_probability is not None:
         words += f"; {probability_in_words(sure.fit_probability)} likely to fit"
-    return words
+    return words if best["is_likely_to_fit"] else f"unlikely to fit: {words}"
 
 
 def _basis(answer: PlanAnswer) -> list[str]:
