@@ -363,7 +363,12 @@ class PlanOptions:
     ] = None
     days: Annotated[
         float | None,
-        number_option("--days", "Limit in days, instead of a GPU count.", metavar="DAYS", above=0),
+        number_option(
+            "--days",
+            "Limit in days of the median, steady run, instead of a GPU count.",
+            metavar="DAYS",
+            above=0,
+        ),
     ] = None
     max_mw: Annotated[
         float | None,
