@@ -351,7 +351,7 @@ def test_own_runs_are_no_published_steps(
     [
         ("H100", {}, ""),
         ("MI300X", {}, "on H100 SXM 80GB, not MI300X"),
-        ("H100", {"framework": "torchtitan"}, "with megatron_core, not torchtitan"),
+        ("H100", {"framework": "fsdp"}, "with megatron_core, not fsdp"),
     ],
 )
 def test_runs_of_another_machine_or_program_do_not_count(
