@@ -47,7 +47,7 @@ def rank(
     output: Output,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
-    """Show the best layouts: the fastest that are likely to fit in memory.
+    """Show the fastest layouts that are likely to fit in memory.
 
     Layouts that fit by the estimate, but with less than --fit-probability, come after them.
     Layouts compete within one problem: one model on one system with one number of GPUs and one
