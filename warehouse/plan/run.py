@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
     Store = Callable[[Sweep, Path], None]
 
-_AT_ONCE = 6
-"""Cells that are evaluated before the best time is read again."""
+_AT_ONCE = 48
+"""Cells that are evaluated before the best time is read again: each sweep takes seconds to store, a
+cell of a thousand layouts some milliseconds."""
 
 
 def first_sweep(
