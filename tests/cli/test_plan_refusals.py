@@ -68,7 +68,7 @@ def test_the_hint_names_a_count_with_a_layout_that_is_likely_to_fit(
     ],
 )
 def test_counts_that_hold_a_model(enough: int, safe: int | None, words: str) -> None:
-    assert _counts_in_words(enough, safe) == words
+    assert _counts_in_words(enough, safe, "is 90 % likely to fit") == words
 
 
 def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> None:

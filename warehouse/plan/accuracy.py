@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,17 @@ from estimators.interval import (
 )
 from warehouse.ask.explain import explain
 from warehouse.database.cache import cached
+from warehouse.database.sql_text import least_fit_probability as ranked_from
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
-from warehouse.plan.errors import memory_errors, own_run_errors
+from warehouse.plan.candidates import QueryCache
+from warehouse.plan.errors import known_errors, memory_errors, own_run_errors
 from warehouse.plan.track_record import track_record
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from warehouse.ask.explain import Explanation
-    from warehouse.plan.candidates import QueryCache
     from warehouse.plan.errors import Errors
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.track_record import TrackRecord
@@ -129,6 +133,18 @@ def fit_probability_of(run: TrainingRun, layout: Line, factor: float) -> float |
         return None
     memory_bytes = np.array([factor * float(layout["memory_bytes"])])
     return float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), run.catalog)[0])
+
+
+@contextmanager
+def asking(run: TrainingRun, connection: DuckDBPyConnection) -> Iterator[QueryCache]:
+    """Yield the queries of a plan; they rank by the chance to fit that it asks for.
+
+    If the user's own runs took more memory than estimated, they rank by the chance with that.
+    """
+    ask = QueryCache(connection)
+    least = least_fit_probability(run, memory_factor(run, known_errors(run, ask)))
+    with ranked_from(connection, least):
+        yield ask
 
 
 def least_fit_probability(run: TrainingRun, factor: float) -> float:

@@ -9,10 +9,7 @@ from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.cost import RUNS
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.sql_text import double, keep_view, listed, replaced
-from warehouse.database.sql_text import least_fit_probability as ranked_from
 from warehouse.database.views import LEADING_ROW
-from warehouse.plan.accuracy import least_fit_probability, memory_factor
-from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import KIND, best_layouts, is_candidate
 from warehouse.show.units import STEP_PARTS
 
@@ -94,18 +91,6 @@ class QueryCache:
             self._connection.execute(f"create temp table {self._tables[found]} as {found}")
         with replaced(self._connection, {"configuration_flops": f"from {self._tables[found]}"}):
             yield
-
-
-@contextmanager
-def asking(run: TrainingRun, connection: DuckDBPyConnection) -> Iterator[QueryCache]:
-    """Yield the queries of a plan; they rank by the chance to fit that it asks for.
-
-    If the user's own runs took more memory than estimated, they rank by the chance with that.
-    """
-    ask = QueryCache(connection)
-    least = least_fit_probability(run, memory_factor(run, known_errors(run, ask)))
-    with ranked_from(connection, least):
-        yield ask
 
 
 def _candidates(run: TrainingRun, source: str, problems: Iterable[int]) -> str:

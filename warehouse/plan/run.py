@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan import queries
+from warehouse.plan.accuracy import asking
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.cached import beside_the_cache
-from warehouse.plan.candidates import asking
 from warehouse.plan.compare import compare_counts, refined_counts, within_limits
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
 from warehouse.plan.search import (
