@@ -131,8 +131,7 @@ class Constants:
         Returns the suffixes of a constant's key for a framework and an accelerator, the most
         specific first.
     ends
-        Returns the least and the largest value of a constant in resolved rows whose other inputs
-        set its range; NaN in rows that have the range of the table.
+        Returns the ends of a constant's range in resolved rows whose other inputs set it, else NaN.
     timed_kernels
         Kinds of files with timings of kernels that scale constants.
     independent_share
@@ -159,14 +158,11 @@ class Source:
         Name -> a table that the source prints.
     takes_published_steps
         Whether it evaluates the rows of tables of published steps as they are.
-    published_studies
-        Studies that store the published steps it can represent, where it takes no rows.
     """
 
     reports: Mapping[str, Report] = field(default_factory=dict)
     tables: Mapping[str, SourceTable] = field(default_factory=dict)
     takes_published_steps: bool = False
-    published_studies: tuple[str, ...] = ()
 
 
 Cells = Callable[[], Iterable[Cell]]
@@ -358,6 +354,16 @@ class Estimator:
         """
         del values
         return math.nan, math.nan
+
+    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
+        """Return a lower bound of the step of every layout of a cell [s]; 0 if none is known.
+
+        A plan leaves out cells that cannot win by it.
+        """
+        del catalog
+        given = {**dict.fromkeys(self.optional_columns), **cell.values}
+        columns = {n: np.array([np.nan if v is None else v]) for n, v in given.items()}
+        return float(np.nan_to_num(self.step.least_seconds(columns)[0]))
 
     def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
         """Fill defaults of a batch of rows, and refuse faulty rows."""

@@ -355,6 +355,14 @@ def fit_probability(memory: Array, capacity: Real, catalog: Catalog) -> Array:
         return normal_cumulative(room / deviation)
 
 
+def fit_risk(probability: Array, least: float) -> Array:
+    """Return the chance that a run does not fit; 0 where its probability to fit is `least` or more.
+
+    Layouts are compared by it first, then by time: macro ``fit_risk`` is the same in SQL.
+    """
+    return np.where(probability >= least, 0.0, 1 - probability)
+
+
 def memory_that_fits(probability: float, capacity: float, catalog: Catalog) -> float:
     """Return the estimated memory that fits in a device with a given probability, in bytes.
 

@@ -66,7 +66,7 @@ def hint_on_word(word: str, columns: Collection[str], of: str = "input") -> str:
     that no estimator models. Other words lead to the nearest columns.
     """
     plain = word.strip().lower().replace("-", "_").replace(" ", "_")
-    for row in _other_words():
+    for row in other_words():
         is_meant = row["of"] == of and fnmatchcase(plain, row["word"])
         if is_meant and (not row["column"] or row["column"] in columns):
             return row["hint"]
@@ -74,7 +74,8 @@ def hint_on_word(word: str, columns: Collection[str], of: str = "input") -> str:
 
 
 @cache
-def _other_words() -> tuple[dict[str, str], ...]:
+def other_words() -> tuple[dict[str, str], ...]:
+    """Return the rows of table `other_words.csv`; `pairs` has the columns that an input gives."""
     return tuple(rows_of("other_words"))
 
 

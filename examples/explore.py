@@ -363,7 +363,7 @@ def _(asked, cheapest, runs, theme):
 def _(asked, theme, warehouse):
     # A picture of `warehouse plot`, with the goodput and the bounds of this page.
     _plot = plot_named("training_days")
-    _wanted = ("tokens", "estimator", "variant", "model", "global_batch_size")
+    _wanted = ("tokens", "estimator", "variant", "model", "global_batch_size", "assumptions")
     _values = {name: asked[name] for name in _wanted}
     days = warehouse.sql(filtered(_plot.sql, _values), **_values)
     days = days.with_columns(pl.col("training_days") / asked["goodput"]).filter(

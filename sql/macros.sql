@@ -194,14 +194,38 @@ struct_pack(
     microbatch_group := layout.microbatch_group
 );
 
--- A layout with the time of its step, the parts of that, and its memory: as in best_of_cell.
+-- Least chance to fit in memory of a layout that may be the best. Commands with --fit-probability
+-- replace it for their queries, by a temporary macro.
+-- Example: select least_fit_probability() as least
+create or replace macro least_fit_probability() as
+0.9e0;
+
+-- Whether a layout is likely to fit in memory: by its chance to fit, or by its memory where the
+-- estimator gives no chance. A layout that exceeds the memory is not likely to fit. An estimator
+-- without a model of memory excludes none.
+-- Example: select cell_id, memory_bytes from configuration where is_likely_to_fit(configuration)
+-- limit 5
+create or replace macro is_likely_to_fit(layout) as
+coalesce(layout.fits_memory, true)
+and coalesce(layout.fit_probability >= least_fit_probability(), true);
+
+-- Chance that a layout does not fit in memory; 0 where it is likely to fit, so that no time is paid
+-- for more certainty.
+-- Example: select cell_id, fit_risk(configuration) as risk from configuration limit 5
+create or replace macro fit_risk(layout) as
+case when is_likely_to_fit(layout) then 0e0 else 1 - coalesce(layout.fit_probability, 0e0) end;
+
+-- A layout with the time of its step, the parts of that, and its memory: as in best_of_cell. The
+-- least is the best: by time of those that are likely to fit, else the likeliest.
 -- Example: select cell_id, evaluated_layout(configuration) as layout from configuration limit 5
 create or replace macro evaluated_layout(layout) as
 struct_concat(
     struct_pack(
+        fit_risk := fit_risk(layout),
         step_seconds := layout.step_seconds,
         training_seconds := layout.training_seconds,
         memory_bytes := layout.memory_bytes,
+        fit_probability := layout.fit_probability,
         slot_watts := layout.slot_watts
     ),
     layout_of(layout),
@@ -215,12 +239,11 @@ struct_concat(
     )
 );
 
--- Key that sorts the layouts of a cell: the fastest first, of equals the one that needs less
--- memory, then the one with smaller groups in a domain. No two layouts have the same key, so that
--- the same one always comes first. It is one struct: with one key and one rank, DuckDB 2 keeps the
--- first of each group instead of sorting all rows. Example: select cell_id, step_seconds,
--- memory_bytes from configuration order by layout_order(configuration) limit 5
-create or replace macro layout_order(layout) as
+-- Key that sorts layouts by time: of equals the one that needs less memory is first, then the one
+-- with smaller groups in a domain. No two layouts of a cell have the same key, so that the same one
+-- always comes first. Example: select cell_id, step_seconds, memory_bytes from configuration order
+-- by time_order(configuration) limit 5
+create or replace macro time_order(layout) as
 struct_pack(
     step_seconds := layout.step_seconds,
     memory_bytes := layout.memory_bytes,
@@ -245,6 +268,14 @@ struct_pack(
     nvlink_tensor_parallel_2 := layout.nvlink_tensor_parallel_2,
     nvlink_context_parallel := layout.nvlink_context_parallel
 );
+
+-- Key that sorts layouts, the best first: by time those that are likely to fit in memory, then the
+-- others, the likeliest first. This is what best means in every view and command. It is one struct:
+-- with one key and one rank, DuckDB 2 keeps the first of each group instead of sorting all rows.
+-- Example: select cell_id, step_seconds, memory_bytes from configuration order by
+-- layout_order(configuration) limit 5
+create or replace macro layout_order(layout) as
+struct_pack(fit_risk := fit_risk(layout), by_time := time_order(layout));
 
 -- A layout in one line, such as tensor_1d dp16 tp8 pp32 micro1 (nvlink tp8). Left out are
 -- degrees of 1 and other values that stand for unused. `tp8x4` are both axes of tensor
@@ -435,3 +466,9 @@ case when deviations < 0 then 0 else 1 end
 * exp(-0.5 * deviations * deviations)
 / sqrt(2 * pi())
 * normal_tail_ratio(1 / (1 + 0.2316419 * abs(deviations)));
+
+-- Chance that an estimated memory fits: measured over estimated memory is log-normal, with the mean
+-- and deviation of its logarithm.
+-- Example: select fit_probability(72e9, 80e9, -0.02, 0.128) as chance
+create or replace macro fit_probability(memory_bytes, hbm_bytes, error_mean, error_deviation) as
+normal_cumulative((ln(hbm_bytes / nullif(memory_bytes, 0)) - error_mean) / error_deviation);

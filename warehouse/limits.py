@@ -12,6 +12,10 @@ from warehouse.errors import CONTROL, InputError, UsageError
 if TYPE_CHECKING:
     from estimators.columns import Column
 
+FIT_PROBABILITY = 0.9
+"""Least probability to fit in memory of a layout that may be the best: macro
+`least_fit_probability`."""
+
 _WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
 
 

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin
 
 from estimators import registry
-from warehouse.limits import Number
+from warehouse.limits import FIT_PROBABILITY, Number
 
 
 @dataclass(frozen=True)
@@ -130,9 +130,27 @@ Accelerator = Annotated[
 ]
 NvlinkSize = Annotated[int | None, whole_option("--nvlink-size", "GPUs in one NVLink domain.")]
 NumGpus = Annotated[int | None, whole_option("--num-gpus", "GPUs of the run.", "--gpus")]
+FitProbability = Annotated[
+    float,
+    number_option(
+        "--fit-probability",
+        "Least chance to fit in memory of the best layout, such as 0.99.",
+        metavar="SHARE",
+        above=0,
+        most=0.9999,
+    ),
+]
 NumClusters = Annotated[int | None, whole_option("--num-clusters", "Clusters of the run.")]
 GlobalBatchSize = Annotated[
     int | None, whole_option("--global-batch-size", "Sequences of a step.", "--batch")
+]
+Batches = Annotated[
+    list[int] | None,
+    whole_option(
+        "--global-batch-size",
+        "Sequences of a step; repeat it to compare several batches.",
+        "--batch",
+    ),
 ]
 SequenceLength = Annotated[int | None, whole_option("--seq-len", "Tokens of a sequence.")]
 Framework = Annotated[
@@ -144,6 +162,10 @@ Framework = Annotated[
 StudyName = Annotated[
     str | None,
     text_option("--study", "NAME", "Only this stored study; `warehouse status` lists them."),
+]
+HardwareVariants = Annotated[
+    bool,
+    Option("--hardware-variants", "Show products whose rates a study changed as well."),
 ]
 Precision = Annotated[
     str | None,
@@ -222,6 +244,28 @@ class ProblemFilters:
 
 
 @dataclass(frozen=True)
+class ConfigurationOptions:
+    """Options of one configuration, as `plan` has them; KEY=VALUE gives the same."""
+
+    model: Model = None
+    accelerator: Accelerator = None
+    num_gpus: NumGpus = None
+    global_batch_size: GlobalBatchSize = None
+    seq_len: SequenceLength = None
+    framework: Framework = None
+    precision: Precision = None
+    nvlink_size: NvlinkSize = None
+    tokens: Tokens = None
+    profile: Profile = None
+    catalog: CatalogFile = None
+
+    def pairs(self) -> list[str]:
+        """Return the inputs that were given as KEY=VALUE; the last three are none."""
+        values = {**vars(self), **dict.fromkeys(("tokens", "profile", "catalog"))}
+        return [f"{name}={value}" for name, value in values.items() if value is not None]
+
+
+@dataclass(frozen=True)
 class RankFilters(ProblemFilters):
     """Filters of `rank`."""
 
@@ -264,6 +308,8 @@ RUN_NAMES = ("estimator", "variant", "model", "accelerator")
 class CostOptions(PowerTerms, RunFilters):
     """The question of `cost` and `energy`; variant "all" compares every variant."""
 
+    fit_probability: FitProbability = FIT_PROBABILITY
+
     @property
     def filters(self) -> dict[str, str]:
         """Return the names that a run must have."""
@@ -291,7 +337,7 @@ class PlanOptions:
     model: Model = None
     accelerator: Accelerator = None
     num_gpus: NumGpus = None
-    global_batch_size: GlobalBatchSize = None
+    global_batch_size: Batches = None
     seq_len: SequenceLength = None
     framework: Framework = None
     precision: Precision = None
@@ -304,6 +350,11 @@ class PlanOptions:
             "--headroom-gb", "Memory that a layout must leave free.", metavar="GB", least=0
         ),
     ] = 0.0
+    fit_probability: FitProbability = FIT_PROBABILITY
+    strict_fit: Annotated[
+        bool,
+        Option("--strict-fit", "Fail if no layout is likely to fit, instead of the likeliest."),
+    ] = False
     budget_usd: Annotated[
         float | None,
         number_option(
@@ -312,7 +363,12 @@ class PlanOptions:
     ] = None
     days: Annotated[
         float | None,
-        number_option("--days", "Limit in days, instead of a GPU count.", metavar="DAYS", above=0),
+        number_option(
+            "--days",
+            "Limit in days of the median, steady run, instead of a GPU count.",
+            metavar="DAYS",
+            above=0,
+        ),
     ] = None
     max_mw: Annotated[
         float | None,

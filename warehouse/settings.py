@@ -8,6 +8,7 @@ the project's file, and that over the user's. A faulty file is an `InputError`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -20,10 +21,14 @@ FILE = "warehouse.toml"
 _DIRECTORY = "training-warehouse"
 _PACKAGE = Path(__file__).parent
 
-_BACKUPS = "backups"
-"""The setting that is a number, of at most four digits."""
+_BACKUPS, _PLAN_CACHE = "backups", "plan_cache_gb"
+"""The settings that are numbers."""
 
-_COPIES = "give 3, or 0 for none"
+_NUMBERS = {
+    _BACKUPS: (r"\d{1,4}", "number of copies", "give 3, or 0 for none"),
+    _PLAN_CACHE: (r"\d{1,6}(\.\d{1,6})?", "number of GB", "give 2, or 0.5"),
+}
+"""Setting -> how it is written, what it is, and a hint."""
 
 _FORM = "write each line as: key = value"
 
@@ -35,6 +40,7 @@ VARIABLES = {
     "cache": "WAREHOUSE_CACHE",
     "catalog": "WAREHOUSE_CATALOG",
     "backups": "WAREHOUSE_BACKUPS",
+    "plan_cache_gb": "WAREHOUSE_PLAN_CACHE_GB",
 }
 """Setting -> its environment variable."""
 
@@ -43,7 +49,7 @@ class Setting(NamedTuple):
     """A setting with where it comes from; None where the system has no place for it."""
 
     name: str
-    value: Path | int | None
+    value: Path | int | float | None
     origin: str
 
 
@@ -80,6 +86,12 @@ def backups() -> int:
     return value if isinstance(value, int) else 0
 
 
+def plan_cache_bytes() -> float:
+    """Return how many bytes the cells may take that only questions of `plan` asked for."""
+    value = _setting(_PLAN_CACHE).value
+    return 1e9 * value if isinstance(value, int | float) else 0.0
+
+
 def settings() -> list[Setting]:
     """Return every setting in force."""
     return [_setting(name) for name in VARIABLES]
@@ -103,12 +115,13 @@ def _setting(name: str) -> Setting:
     return Setting(name, _USUAL[name](), "default")
 
 
-def _value(name: str, text: str, source: str, directory: Path | None = None) -> Path | int:
+def _value(name: str, text: str, source: str, directory: Path | None = None) -> Path | int | float:
     """Return a value; paths in a file are relative to its directory, and `~` is the home there."""
-    if name == _BACKUPS:
-        if not (text.isdecimal() and len(text) <= 4):
-            raise InputError(f"{source} {text!r} is no number of copies", _COPIES)
-        return int(text)
+    if name in _NUMBERS:
+        form, what, hint = _NUMBERS[name]
+        if not re.fullmatch(form, text, re.ASCII):
+            raise InputError(f"{source} {text!r} is no {what}", hint)
+        return int(text) if text.isdecimal() else float(text)
     if directory is None:
         return Path(text)
     try:
@@ -144,12 +157,13 @@ def _read(path: Path) -> dict[str, str]:
         if key not in VARIABLES:
             known = ", ".join(VARIABLES)
             raise InputError(f"{path}: `{key}` is not a setting", f"known: {known}")
-        if key == _BACKUPS and type(value) is int:
+        if key in _NUMBERS and type(value) in (int, float):
             content[key] = str(value)
         elif not isinstance(value, str) or not value:
             said = "" if isinstance(value, dict | list) else f" {value!r}"
-            if key == _BACKUPS:
-                raise InputError(f"{path}: `{key}`{said} is no number of copies", _COPIES)
+            if key in _NUMBERS:
+                _, what, hint = _NUMBERS[key]
+                raise InputError(f"{path}: `{key}`{said} is no {what}", hint)
             raise InputError(f"{path}: `{key}`{said} must be a text", f'write {key} = "a/path"')
         elif reason := control_character(value):
             raise InputError(f"{path}: `{key}` {value!r} {reason}", "remove it")
@@ -166,10 +180,11 @@ def _directory_of(variable: str, below_home: str) -> Path | None:
     return directory / _DIRECTORY
 
 
-_USUAL: dict[str, Callable[[], Path | int | None]] = {
+_USUAL: dict[str, Callable[[], Path | float | None]] = {
     "database": usual_database,
     "cache": lambda: _directory_of("XDG_CACHE_HOME", ".cache"),
     "catalog": lambda: None,
     _BACKUPS: lambda: 0,
+    _PLAN_CACHE: lambda: 2,
 }
 """Setting -> its default."""

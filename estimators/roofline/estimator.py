@@ -21,7 +21,7 @@ from estimators.contract import (
     Values,
 )
 from estimators.decoder import layer_parameters, shape_of
-from estimators.estimator import Source, Step
+from estimators.estimator import Step
 from estimators.factored import Gathered
 from estimators.inputs import Inputs
 from estimators.roofline import inputs as given
@@ -92,7 +92,6 @@ class Roofline(SearchedEstimator):
         rates=given.RATES,
         operations=Operations(RELATION_OPERATION, with_operations),
     )
-    source = Source(published_studies=("roofline_published", "megatron"))
     shape_columns = given.SHAPE
     needed_shape = given.NEEDED
     searched_choices: Mapping[str, tuple[Scalar, ...]] = MappingProxyType(

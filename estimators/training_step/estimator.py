@@ -13,6 +13,7 @@ from estimators.contract import (
     PUBLISHED,
     Array,
     Catalog,
+    Cell,
     Columns,
     Mends,
     RefusedError,
@@ -45,6 +46,7 @@ from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
+from estimators.training_step.least import least_step_seconds
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.modules import flags_of, replaces_core
@@ -67,7 +69,8 @@ if TYPE_CHECKING:
     from estimators.values import Real
 
 NAME = "training_step"
-MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", "fit_probability")
+FIT_PROBABILITY = "fit_probability"
+MEMORY_SUMS = ("allocated_bytes", "reserved_bytes", "memory_bytes", FIT_PROBABILITY)
 UTILIZATION = ("mfu", "hfu", "tokens_per_second_per_gpu")
 POWER = ("relative_clock", "gpu_watts", "slot_watts")
 _FITS = ("memory_bytes", "fits_memory")
@@ -117,8 +120,8 @@ def _ends(constant: str, columns: Columns, catalog: Catalog) -> tuple[Array, Arr
     """Return the ends of a constant's range; NaN in rows that have that of ``step_constant``.
 
     A constant whose range is the spread of measured kernels has none in rows that use the formula:
-    these have the ranges of the formula's constants. Table ``attention_rate`` may have a range for
-    a program of attention. That range holds in every framework.
+    these have the ranges of the formula's constants. The range of attention is that of its program,
+    whichever framework calls it, where table ``attention_rate`` has one.
     """
     least, most = of_the_table(constant, columns, catalog)
     source = str(system_inputs.MEASURED_IN.get(constant))
@@ -234,6 +237,11 @@ class TrainingStep(SearchedEstimator):
         whole, active = layer_parameters(shape_of(values))
         return float(whole), float(active)
 
+    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
+        """Return seconds that no layout of a cell is below; see module `least`."""
+        values = {**dict.fromkeys(self.optional_columns), **cell.values}
+        return least_step_seconds(values, cell.fixed, self.search_rules(cell.mends), catalog)
+
     def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog
     ) -> Array:
@@ -320,8 +328,12 @@ class TrainingStep(SearchedEstimator):
                 parts = {name: figures[name].rows for name in (*MEMORY, *BESIDES)}
                 memory = _memory(parts, problem.kept, problem.system)
                 derived |= memory
-                if not missing <= memory.keys():
-                    derived |= _derived(figures, memory["memory_bytes"], problem, catalog)
+                if FIT_PROBABILITY in missing:  # a sweep asks for it and for no other figure below
+                    capacity = problem.system.hbm_bytes
+                    chance = fit_probability(memory["memory_bytes"], capacity, catalog)
+                    derived[FIT_PROBABILITY] = chance
+                if not missing <= derived.keys():
+                    derived |= _derived(figures, problem)
         return figures | {name: Gathered(column, None) for name, column in derived.items()}
 
 
@@ -331,9 +343,7 @@ def _memory(parts: Mapping[str, Any], kept: Kept, system: System) -> dict[str, A
     return {"memory_bytes": memory, "fits_memory": memory <= system.hbm_bytes}
 
 
-def _derived(
-    figures: Mapping[str, Gathered], memory: Array, problem: Problem, catalog: Catalog
-) -> dict[str, Real]:
+def _derived(figures: Mapping[str, Gathered], problem: Problem) -> dict[str, Real]:
     """Return the other figures that views derive from the stored ones, one element a row."""
     rows = {name: figure.rows for name, figure in figures.items()}
     allocated = sum(rows[name] for name in MEMORY)
@@ -352,7 +362,6 @@ def _derived(
     return {
         "allocated_bytes": allocated,
         "reserved_bytes": allocated + rows["unused_bytes"],
-        "fit_probability": fit_probability(memory, problem.system.hbm_bytes, catalog),
         "mfu": model_flops(shape, sequences) / (spent * peak),
         "hfu": hardware / (spent * peak),
         "tokens_per_second_per_gpu": sequences * shape.seq_len / spent,

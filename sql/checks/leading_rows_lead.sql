@@ -1,13 +1,18 @@
 -- Cells with other leading rows or other numbers of layouts than their rows give.
 --
 -- Ranks, fronts and near-optimal layouts are read from table leading_row alone. It has the twenty
--- fastest layouts of a cell that fit, the smallest one and, where memory is modelled, all that take
--- up to 5 % longer. A layout of an earlier sibling leads no other cell: ranks would count it twice.
+-- fastest layouts of a cell that fit, the twenty fastest that are likely to, the smallest one and,
+-- where memory is modelled, all that take up to 5 % longer than the best and fit as surely. A
+-- layout of an earlier sibling leads no other cell: ranks would count it twice.
 with leader as (
     select
         cell_id,
         min(step_seconds, 20) as fastest_seconds,
-        min(memory_bytes) as lowest_memory_bytes
+        min(step_seconds, 20) filter (where is_likely_to_fit(leading_row)) as likely_seconds,
+        min(memory_bytes) as lowest_memory_bytes,
+        min(
+            struct_pack(fit_risk := fit_risk(leading_row), step_seconds := step_seconds)
+        ) as best
     from leading_row
     group by cell_id
 ),
@@ -18,7 +23,10 @@ leading_near as (
         count(*) as num_near_layouts
     from leading_row
     inner join leader on leading_row.cell_id = leader.cell_id
-    where leading_row.fits_memory and leading_row.step_seconds <= leader.fastest_seconds[1] * 1.05
+    where
+        leading_row.fits_memory
+        and fit_risk(leading_row) <= leader.best.fit_risk
+        and leading_row.step_seconds <= leader.best.step_seconds * 1.05
     group by leading_row.cell_id
 ),
 
@@ -28,6 +36,7 @@ stored as (
         coalesce(current_cell.num_layouts, 0) as num_layouts,
         coalesce(current_cell.num_fitting_layouts, 0) as num_fitting_layouts,
         leader.fastest_seconds,
+        leader.likely_seconds,
         leader.lowest_memory_bytes,
         coalesce(leading_near.num_near_layouts, 0) as num_near_layouts
     from current_cell
@@ -44,13 +53,17 @@ found as (
         min(configuration_source.step_seconds, 20)
         filter (where configuration_source.fits_memory is distinct from false)
             as fastest_seconds,
+        min(configuration_source.step_seconds, 20)
+        filter (where is_likely_to_fit(configuration_source))
+            as likely_seconds,
         min(configuration_source.memory_bytes)
         filter (where configuration_source.fits_memory is distinct from false)
             as lowest_memory_bytes,
         count(*) filter (
             where
             configuration_source.fits_memory
-            and configuration_source.step_seconds <= leader.fastest_seconds[1] * 1.05
+            and fit_risk(configuration_source) <= leader.best.fit_risk
+            and configuration_source.step_seconds <= leader.best.step_seconds * 1.05
         ) as num_near_layouts
     from configuration_source
     left join leader on configuration_source.cell_id = leader.cell_id
@@ -65,6 +78,8 @@ select
     coalesce(found.num_fitting_layouts, 0) as num_fitting_layouts_found,
     stored.fastest_seconds,
     found.fastest_seconds as fastest_seconds_found,
+    stored.likely_seconds,
+    found.likely_seconds as likely_seconds_found,
     stored.lowest_memory_bytes,
     found.lowest_memory_bytes as lowest_memory_bytes_found,
     stored.num_near_layouts,
@@ -75,5 +90,6 @@ where
     stored.num_layouts <> coalesce(found.num_layouts, 0)
     or stored.num_fitting_layouts <> coalesce(found.num_fitting_layouts, 0)
     or stored.fastest_seconds is distinct from found.fastest_seconds
+    or stored.likely_seconds is distinct from found.likely_seconds
     or stored.lowest_memory_bytes is distinct from found.lowest_memory_bytes
     or stored.num_near_layouts <> coalesce(found.num_near_layouts, 0)

@@ -1,4 +1,4 @@
--- The layouts that are at most percent % slower than the best of their problem, and fit in memory.
+-- The layouts that are at most percent % slower than the best of their problem, and fit as surely.
 -- Grain: one row per configuration
 -- Key: cell_id, {layout}
 -- Example: select num_gpus, data_parallel, tensor_parallel, pipeline_parallel, step_seconds from
@@ -87,5 +87,6 @@ create or replace macro near_optimal_layouts(percent) as table
     cross join argument
     where
         candidate.fits_memory is distinct from false
+        and fit_risk(candidate) <= best_of_problem.best.fit_risk
         and candidate.step_seconds
         <= best_of_problem.best.step_seconds * argument.largest_ratio;

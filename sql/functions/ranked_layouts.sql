@@ -1,4 +1,4 @@
--- The fastest layouts of each problem that fit in memory, ranked by time, up to last_rank.
+-- The best layouts of each problem that fit in memory, ranked as in leading_row, up to last_rank.
 -- Grain: one row per configuration that is not known to exceed the memory
 -- Key: cell_id, {layout}
 --
@@ -7,7 +7,7 @@
 -- problems. A condition problem_id = ... gives the same rows, but for more than twenty ranks it
 -- reads the times of all layouts.
 --
--- For more than twenty ranks, the macro finds the shortest times of each problem from few columns,
+-- For more than twenty ranks, the macro finds the times of the best of each problem from few columns,
 -- then reads and ranks only the layouts with these times. DuckDB filters the scan of the layouts by
 -- the times only if the join has no other equality, so the macro compares the other columns in a
 -- list. The result takes the columns of the problem from the times, so that conditions on them
@@ -28,13 +28,19 @@ create or replace macro ranked_layouts(last_rank, of_problem := null) as table
             global_batch_size,
             unnest(
                 list_distinct(
-                    min(
-                        step_seconds,
-                        cast(
-                            argument_within(
-                                'last_rank', last_rank, 1, 1e6, 'must be from 1 to 1000000'
-                            ) as bigint
-                        )
+                    list_transform(
+                        min(
+                            struct_pack(
+                                fit_risk := fit_risk(configuration_source),
+                                step_seconds := step_seconds
+                            ),
+                            cast(
+                                argument_within(
+                                    'last_rank', last_rank, 1, 1e6, 'must be from 1 to 1000000'
+                                ) as bigint
+                            )
+                        ),
+                        lambda best: best['step_seconds']
                     )
                 )
             ) as step_seconds

@@ -3,7 +3,7 @@
 -- Key: problem_id, estimator, estimator_version, variant
 --
 -- Shortest first: training_run('gpt3_1T', 20e12, 4096). NULL GPUs: every number. The model may have
--- any of its names; there is no row where no run of it is stored. Each problem has its fastest run,
+-- any of its names; there is no row where no run of it is stored. Each problem has its best run,
 -- as in training_run_for, at the price of problem_price, and at the power of its own steps or else
 -- that of problem_price; NULL where none is known. View run_per_trillion_tokens has the
 -- runs of every model for 1e12 tokens.
@@ -33,7 +33,7 @@ create or replace macro training_run(asked_model, asked_tokens, asked_num_gpus) 
         qualify
             row_number() over (
                 partition by problem_id, estimator, estimator_version, variant
-                order by training_seconds, cell_id
+                order by fit_risk, training_seconds, cell_id
             ) = 1
     )
 

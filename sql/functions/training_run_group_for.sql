@@ -6,7 +6,8 @@
 -- Shapes, not names, tell models apart. The runs of a group are counted: the cheapest (fewest
 -- GPU-hours), with its time, layout and power, the median and the dearest. each_num_gpus := false
 -- makes one group of all numbers of GPUs: num_gpus is then that of the cheapest run. A run that
--- several cells hold counts once; runs with a run_note are left out. only_id keeps the runs of one
+-- several cells hold counts once; runs with a run_note are left out, and those that are less likely
+-- to fit in memory than others of their group. only_id keeps the runs of one
 -- cell or problem, only_num_gpus those on that number of GPUs, only_seq_len those of that sequence
 -- length.
 -- Example: select model, accelerator, num_runs, num_gpus, lowest_gpu_hours from
@@ -22,6 +23,7 @@ create or replace macro training_run_group_for(
     with asked as (
         select
             *,
+            case when each_num_gpus then num_gpus end as group_num_gpus,
             row_number() over (partition by run_id, dataset_tokens order by cell_id) as place
         from training_run_for(asked_tokens, assumed_goodput := assumed_goodput)
         where
@@ -29,6 +31,30 @@ create or replace macro training_run_group_for(
             and (only_id is null or only_id in (cell_id, problem_id))
             and (only_num_gpus is null or only_num_gpus = num_gpus)
             and (only_seq_len is null or only_seq_len = seq_len)
+    ),
+
+    -- a run that is less likely to fit than another of its group is no cheaper choice
+    sure as (
+        select *
+        from asked
+        where place = 1
+        qualify
+            fit_risk = min(fit_risk) over (
+                partition by
+                    estimator,
+                    variant,
+                    model,
+                    model_shape,
+                    seq_len,
+                    accelerator,
+                    is_published_system,
+                    system_changes,
+                    assumptions,
+                    priced_as,
+                    is_lower_bound,
+                    dataset_tokens,
+                    group_num_gpus
+            )
     ),
 
     run_group as (
@@ -45,7 +71,7 @@ create or replace macro training_run_group_for(
             priced_as,
             is_lower_bound,
             dataset_tokens,
-            case when each_num_gpus then num_gpus end as group_num_gpus,
+            group_num_gpus,
             count(*) as num_runs,
             min(gpu_hours) as lowest_gpu_hours,
             quantile_disc(gpu_hours, 0.5) as median_gpu_hours,
@@ -62,8 +88,7 @@ create or replace macro training_run_group_for(
                     gpu_hours := gpu_hours, num_gpus := num_gpus, best_layout := best_layout
                 )
             ) as cheapest
-        from asked
-        where place = 1
+        from sure
         group by all
     )
 

@@ -1,9 +1,10 @@
--- The fastest layout of every cell in force, among those that fit in memory.
+-- The best layout of every cell in force, among those that fit in memory.
 -- Grain: one row per cell whose rows are configurations
 -- Key: cell_id
 --
--- NULL where no layout fits; an estimator without a model of memory excludes none. layout_order
--- breaks ties, so that two variants of a cell choose alike.
+-- The fastest that is likely to fit, else the likeliest. NULL where no layout fits; an estimator
+-- without a model of memory excludes none. layout_order breaks ties, so that two variants of a cell
+-- choose alike.
 with fastest as (
     select
         cell_id,

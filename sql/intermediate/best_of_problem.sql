@@ -1,8 +1,9 @@
--- The fastest layout of every problem that fits in memory, over all its cells in force.
+-- The best layout of every problem, over all its cells in force.
 -- Grain: one row per problem, estimator, estimator_version and variant
 -- Key: problem_id, estimator, estimator_version, variant
 --
--- NULL where no layout fits. is_whole_space is false where no cell covers the whole space, only
+-- The fastest that is likely to fit in memory, else the likeliest (macro layout_order). NULL where no
+-- layout fits. is_whole_space is false where no cell covers the whole space, only
 -- evaluated files or kept degrees: the best of few layouts is not the result of a search. Problems
 -- with the same `searched` are searched as widely: it holds the choices whose whole space is
 -- stored, or else the kept values. Choices that it does not name are fused attention, no
@@ -55,10 +56,10 @@ question as (
         ) as searched,
         sum(num_layouts) as num_layouts,
         sum(num_fitting_layouts) as num_fitting_layouts,
-        -- the first field decides: the least time, of equals the one that ranks first
+        -- the first field decides: as the layouts rank
         min(
             struct_pack(
-                place := row(layout_order(best), best['strategy'], cell_id),
+                place := row(best['fit_risk'], time_order(best), best['strategy'], cell_id),
                 best := best,
                 best_layout := best_layout,
                 cell_id := cell_id

@@ -30,6 +30,7 @@ run as (
         training_seconds,
         -- as published, memory does not count
         case when has_mend(mends, 'C12') then fits_memory end as fits_memory,
+        0 as fit_risk,
         false as is_lower_bound,
         concat_ws(
             ' ',
@@ -57,6 +58,7 @@ run as (
         problem.dataset_tokens,
         best_of_cell.best.training_seconds,
         case when best_of_cell.best.memory_bytes is not null then true end as fits_memory,
+        best_of_cell.best.fit_risk,
         best_of_cell.best.slot_watts,
         is_time_of_flops(
             problem.cluster_flops_per_second,

@@ -3,14 +3,15 @@
 -- Key: cell_id, {layout}
 -- Kept: cell
 --
--- Of each cell lead the twenty fastest that fit in memory, those that take up to 5 % longer than
--- the fastest where memory is modelled, and those that no other beats in both time and memory. A
--- rank beyond twenty is NULL: leading rows do not have all layouts before it. ranked_layouts has
--- these ranks. Memory excludes only layouts that are known not to fit; a layout without a time has
--- no rank.
+-- Ranks follow layout_order: by time those that are at least 90 % likely to fit in memory, then the
+-- others, the likeliest first. Of each cell lead the first twenty, the twenty fastest that fit by
+-- the estimate, those that no other beats in both time and memory, and, where memory is modelled,
+-- those that take up to 5 % longer than the first and fit as surely. A rank beyond twenty is NULL:
+-- leading rows do not have all layouts before it. ranked_layouts has these ranks. Memory excludes
+-- only layouts that are known not to fit; a layout without a time has no rank.
 --
--- layout_order breaks ties within a cell, strategy and cell_id those of several cells. A window
--- carries all columns of its input, so few columns are ranked, and joined with the others later.
+-- strategy and cell_id break ties of several cells. A window carries all columns of its input, so
+-- few columns are ranked, and joined with the others later.
 with numbered as materialized (
     select
         *,
@@ -31,14 +32,19 @@ ranked as (
         step_seconds,
         memory_bytes,
         coalesce(memory_bytes, 0) as compared_bytes,
-        row_number() over in_problem as place,
+        fit_risk(numbered) as risk,
+        row_number() over (
+            partition by problem_id, estimator, estimator_version, variant
+            order by row(layout_order(numbered), strategy, cell_id)
+        ) as place,
+        row_number() over by_time as place_by_time,
         min(coalesce(memory_bytes, 0)) over (
-            in_problem rows between unbounded preceding and 1 preceding
+            by_time rows between unbounded preceding and 1 preceding
         ) as undercut_bytes
     from numbered
-    window in_problem as (
+    window by_time as (
         partition by problem_id, estimator, estimator_version, variant
-        order by row(layout_order(numbered), strategy, cell_id)
+        order by row(time_order(numbered), strategy, cell_id)
     )
 ),
 
@@ -48,6 +54,7 @@ placed as (
         step_seconds,
         memory_bytes,
         compared_bytes,
+        risk,
         place,
         undercut_bytes,
         row_number() over (
@@ -55,12 +62,16 @@ placed as (
             order by place
         ) as place_in_strategy,
         row_number() over in_cell as place_in_cell,
-        first_value(step_seconds) over in_cell as fastest_seconds,
+        first_value(step_seconds) over in_cell as best_seconds,
+        first_value(risk) over in_cell as least_risk,
+        row_number() over in_cell_by_time as time_place_in_cell,
         min(compared_bytes) over (
-            in_cell rows between unbounded preceding and 1 preceding
+            in_cell_by_time rows between unbounded preceding and 1 preceding
         ) as undercut_in_cell
     from ranked
-    window in_cell as (partition by cell_id order by place)
+    window
+        in_cell as (partition by cell_id order by place),
+        in_cell_by_time as (partition by cell_id order by place_by_time)
 )
 
 select
@@ -74,6 +85,11 @@ from numbered
 inner join placed on numbered.row_id = placed.row_id
 where
     placed.place_in_cell <= 20
-    or (placed.memory_bytes is not null and placed.step_seconds <= placed.fastest_seconds * 1.05)
+    or placed.time_place_in_cell <= 20
+    or (
+        placed.memory_bytes is not null
+        and placed.risk <= placed.least_risk
+        and placed.step_seconds <= placed.best_seconds * 1.05
+    )
     or placed.undercut_in_cell is null
     or placed.compared_bytes < placed.undercut_in_cell

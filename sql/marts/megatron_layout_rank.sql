@@ -2,8 +2,9 @@
 -- Grain: one row per published measurement, estimator and variant
 -- Key: reference, published_row, estimator, variant
 --
--- The rank is one more than the number of faster layouts that fit. It is NULL where the published
--- layout itself does not fit in memory by the estimate. A layout includes its NVLink placement.
+-- The rank is one more than the number of faster layouts that are likely to fit in memory. It is
+-- NULL where the published layout itself does not fit by the estimate. A layout includes its NVLink
+-- placement.
 with published as materialized (
     select
         reference,
@@ -29,11 +30,13 @@ evaluated as (
         published.estimator,
         published.variant,
         configuration.fits_memory,
+        is_likely_to_fit(configuration) as is_likely,
         configuration.step_seconds < published.step_seconds as is_faster,
         configuration.activation_recompute = published.activation_recompute
             as is_same_recompute,
         -- compared field by field, so that ties are broken the same way every time
         struct_pack(
+            fit_risk := fit_risk(configuration),
             step_seconds := configuration.step_seconds,
             strategy := configuration.strategy,
             tensor_parallel := configuration.tensor_parallel,
@@ -60,8 +63,8 @@ counted as (
         variant,
         count(*) as num_layouts,
         count(*) filter (where fits_memory) as num_fitting_layouts,
-        1 + count(*) filter (where fits_memory and is_faster) as rank_by_time,
-        1 + count(*) filter (where fits_memory and is_faster and is_same_recompute)
+        1 + count(*) filter (where is_likely and is_faster) as rank_by_time,
+        1 + count(*) filter (where is_likely and is_faster and is_same_recompute)
             as rank_in_recompute,
         min(layout) filter (where fits_memory) as best
     from evaluated

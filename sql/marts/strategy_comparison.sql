@@ -43,6 +43,7 @@ compared as (
         variant,
         min(
             struct_pack(
+                fit_risk := fastest['best']['fit_risk'],
                 step_seconds := fastest['best']['step_seconds'],
                 is_2d := strategy <> 'tensor_1d',
                 strategy := strategy

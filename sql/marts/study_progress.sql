@@ -1,4 +1,4 @@
--- How much of each study is stored.
+-- How much of each study is stored; questions of plan are no studies.
 -- Grain: one row per study
 -- Key: study
 select
@@ -16,4 +16,5 @@ select
 from study
 left join study_cell on study.study = study_cell.study
 left join cell on study_cell.cell_id = cell.cell_id
+where not (study.study_file = 'plan' and starts_with(study.study, 'plan '))
 group by all

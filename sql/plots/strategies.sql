@@ -11,7 +11,7 @@ with point as (
         nvlink_size,
         num_gpus,
         strategy,
-        min(best['step_seconds']) as step_seconds
+        min(best)['step_seconds'] as step_seconds
     from best_of_search
     where
         strategy is not null

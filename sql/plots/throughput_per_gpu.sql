@@ -10,8 +10,8 @@ with point as (
         accelerator,
         nvlink_size,
         num_gpus,
-        min(best['step_seconds']) as step_seconds,
-        any_value(step_tokens) / min(best['step_seconds']) / any_value(num_gpus)
+        min(best)['step_seconds'] as step_seconds,
+        any_value(step_tokens) / min(best)['step_seconds'] / any_value(num_gpus)
             as tokens_per_second_per_gpu
     from best_of_search
     where

@@ -10,9 +10,9 @@ select
     nvlink_size,
     num_gpus,
     $tokens as dataset_tokens,
-    min(best['step_seconds']) as step_seconds,
-    arg_min(best_layout, best['step_seconds']) as best_layout,
-    in_days(ceil($tokens / any_value(step_tokens)) * min(best['step_seconds'])) as training_days
+    min(best)['step_seconds'] as step_seconds,
+    arg_min(best_layout, best) as best_layout,
+    in_days(ceil($tokens / any_value(step_tokens)) * min(best)['step_seconds']) as training_days
 from best_of_search
 where
     step_tokens is not null

@@ -196,7 +196,6 @@ select
     reserved_bytes,
     memory_bytes,
     memory_bytes <= hbm_bytes as fits_memory,
-    normal_cumulative(
-        (ln(hbm_bytes / nullif(memory_bytes, 0)) - memory_error_mean) / memory_error_deviation
-    ) as fit_probability
+    fit_probability(memory_bytes, hbm_bytes, memory_error_mean, memory_error_deviation)
+        as fit_probability
 from estimate

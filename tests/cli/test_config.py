@@ -48,5 +48,5 @@ def test_a_faulty_file_is_refused_with_a_hint(warehouse: Command, directory: Pat
     assert (code, out) == (3, "")
     assert err == (
         f"error: {directory}/warehouse.toml: `size` is not a setting\n"
-        "hint: known: database, cache, catalog, backups\n"
+        "hint: known: database, cache, catalog, backups, plan_cache_gb\n"
     )

@@ -117,7 +117,7 @@ def test_a_terminal_keeps_errors_and_high_ends_before_numbers_of_rows(
 
     def shown(width: int, *columns: str) -> set[str]:
         monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: width)
-        put_for_people(columns, [[0.5] * len(columns)])
+        put_for_people(columns, [[0.5] * len(columns), [0.6] * len(columns)])
         heading = capsys.readouterr().out.splitlines()[0]
         headings, _ = for_people(columns, [[0.5] * len(columns)])
         return {c for c, h in zip(columns, headings, strict=True) if f" {h} " in f" {heading} "}

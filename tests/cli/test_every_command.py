@@ -43,9 +43,12 @@ OWN_MEANING = {
         ("plot", "--show-sql"),
     ),
     *(("sweep", "--force"), ("cost", "--price")),
+    *(("plan", "--global-batch-size"), ("report", "--global-batch-size")),
+    ("validate", "--details"),
 }
 """Options that differ on purpose: two commands write files of any size, a plot is a picture of one
-query or the list of plots, a sweep replaces cells, and a cost has a row for each price."""
+query or the list of plots, a sweep replaces cells, a cost has a row for each price, a plan one for
+each batch, and details are those of the command."""
 
 
 def parameters(name: str) -> list[Any]:

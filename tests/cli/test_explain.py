@@ -157,6 +157,7 @@ def test_a_default_batch_is_marked_as_default(warehouse: Command) -> None:
     named = ("model=llama3_8B", "accelerator=H100 SXM 80GB", "num_gpus=8")
     code, _, err = warehouse("explain", *named)
     assert code == 0
-    assert "is the default" in err
-    assert "global_batch_size=N" in err
-    assert "is the default" not in warehouse("explain", *named, "global_batch_size=64")[2]
+    assert "as `plan` takes for" in err
+    assert "as `plan` takes for" not in warehouse("explain", *named, "global_batch_size=64")[2]
+    same = warehouse("explain", "--model", "llama3_8B", "--accelerator", "H100", "--gpus", 8)
+    assert same == (code, *warehouse("explain", *named)[1:])

@@ -18,7 +18,7 @@ import pytest
 from estimators.registry import ESTIMATORS
 from tests.shared import Command, Program, Quickstart
 from warehouse import __version__
-from warehouse.cli.commands import COMMANDS
+from warehouse.cli.commands import COMMANDS, FIRST, GROUPS
 from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 
@@ -38,6 +38,21 @@ def test_help_lists_every_command_with_a_whole_sentence(warehouse: Command) -> N
     assert list(listed)[: len(EXAMPLES)] == list(EXAMPLES)
     assert all(listed[name].endswith(".") for name in EXAMPLES)
     assert not any(listed[name].endswith("...") for name in EXAMPLES)
+
+
+def test_the_program_alone_shows_six_commands_by_task_and_the_rest_in_groups(
+    warehouse: Command,
+) -> None:
+    out = "".join(warehouse()[1:])
+    lines = out.partition("\nCommands:\n")[2].splitlines()
+    first = lines[: lines.index("")]
+    assert [line.split()[0] for line in first] == list(FIRST)
+    assert all(line.endswith(".") for line in first)
+    assert FIRST == ("plan", "why", "rank", "measure", "report", "sql")
+    grouped = [name for group in GROUPS.values() for name in group]
+    assert sorted([*FIRST, *grouped]) == sorted(EXAMPLES)
+    for name, group in GROUPS.items():
+        assert re.search(rf"^  {name} +{', '.join(group)}$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

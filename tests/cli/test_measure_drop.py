@@ -123,7 +123,7 @@ def test_dropping_takes_out_the_runs_with_what_was_evaluated_for_them_alone(
     shutil.copyfile(of_two_teams, database)
     code, out, err = warehouse("measure", "--drop", "teamD", "--db", database)
     assert (code, out) == (0, "")
-    assert err.startswith("dropped teamD: 2 runs, with 2 cells evaluated for them alone, ")
+    assert err.startswith("dropped teamD: 2 runs, with 2 cells evaluated for them alone; ")
     assert stored(COUNTS) == rows_in(of_team_c, COUNTS)
     assert stored(COMPARED) == [("teamC", 2)]
     assert warehouse("measure", "--drop", "teamC", "--db", database)[0] == 0
@@ -170,7 +170,7 @@ def test_dropping_says_on_a_terminal_that_it_works(
     monkeypatch.setattr("warehouse.cli.measure.working", working)
     code, *_ = warehouse("measure", "--drop", "teamC", "--db", database)
     assert code == 0
-    assert said == ["dropping rows and shrinking the file, 2 runs", "done, 0 runs"]
+    assert said == ["dropping rows, 2 runs", "done, 0 runs"]
 
 
 @pytest.mark.usefixtures("_team_c")

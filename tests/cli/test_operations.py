@@ -276,7 +276,7 @@ def test_wrong_usage_exits_2(
         ((*ONE, "--attention", "summa"), "is not modelled in strategy tensor_1d"),
         ((*ONE, "seq_len=1", "--set", "seq_len=2"), '`seq_len` "2" is given twice'),
         ((*ONE, "num-gpus=8"), '`num_gpus` "8" is given twice'),
-        ((*ONE, "--set", "layers=3"), '`layers` "3" is not an input of roofline'),
+        ((*ONE, "--set", "layrs=3"), '`layrs` "3" is not an input of roofline'),
         ((*ONE, "--set", "seq_len=long"), "`seq_len`"),
         (("--config", "none.csv"), "there is no such file"),
         (("--config", "none.txt"), "is of no known format"),

@@ -24,24 +24,22 @@ from warehouse.calibrate.published import published_steps
 from warehouse.cli.common import put_page
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read, rows_as_dicts
-from warehouse.database.tables import MEASUREMENTS
 from warehouse.evaluate.inputs import evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
 from warehouse.plan.accuracy import (
-    SAFE,
     fit_probability_of,
+    least_fit_probability,
     memory_factor,
     own_memory_bias,
-    spare_wanted,
 )
 from warehouse.plan.candidates import QueryCache, slowest_needed
-from warehouse.plan.errors import Errors
-from warehouse.plan.evaluated_steps import measured_errors
+from warehouse.plan.errors import Errors, known_errors
 from warehouse.plan.page import plan_page
-from warehouse.plan.published_runs import published_lines
+from warehouse.plan.published_runs import published_in_words, published_lines
 from warehouse.plan.question import PlanRequest, RunLimits, resolve
+from warehouse.plan.words import own_runs_in_words
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("same_answers")]
 
@@ -64,7 +62,7 @@ def planned(shared: Shared, empty_warehouse: Path) -> tuple[Path, dict[str, Any]
         code, out, err = call("plan", *RUN, *GPUS, "--json", "--db", path)
         assert code == 0, err
         (place / "plan.json").write_text(out, encoding="utf-8")
-        code, out, err = call("plan", *RUN, *GPUS, "--db", path)
+        code, out, err = call("plan", *RUN, *GPUS, "--details", "--db", path)
         assert code == 0, err
         (place / "plan.txt").write_text(out, encoding="utf-8")
 
@@ -103,7 +101,7 @@ def report(warehouse: Command, database: Path) -> Callable[..., str]:
     """Ask for a plan; return what people read."""
 
     def report(*options: object) -> str:
-        code, out, err = warehouse("plan", *RUN, *options, "--db", database)
+        code, out, err = warehouse("plan", *RUN, *options, "--details", "--db", database)
         assert code == 0, err
         return out
 
@@ -173,25 +171,28 @@ def test_at_the_memory_cliff_the_best_layout_with_room_is_named(
     # memory of which the best leaves 3 %: it is likely to fit, but in less than nine of ten cases
     capacity = round(best["memory_bytes"] / 0.97)
     found = plan(*GPUS, f"hbm_bytes={capacity}")
-    assert found["layouts"][0]["step_seconds"] == best["step_seconds"]
     safe = memory_that_fits(0.9, capacity, packaged_catalog())
     assert fit_probability(np.array([safe]), capacity, packaged_catalog())[0] == pytest.approx(
         0.9, abs=1e-6
     )
     roomy = fastest_within(space, safe)
-    assert found["safer"]["step_seconds"] == roomy > best["step_seconds"]
-    slower = 100 * (roomy / best["step_seconds"] - 1)
-    [said] = [e for e in report(*GPUS, f"hbm_bytes={capacity}").splitlines() if "  safer " in e]
-    assert f" ({slower:+.1f} %), {found['safer']['memory_bytes'] / 1e9:.1f} GB, " in said
+    assert found["fit_probability"] >= 0.9
+    assert found["layouts"][0]["step_seconds"] == roomy > best["step_seconds"]
+    riskier = found["alternatives"][0]
+    assert riskier["name"] == "riskier"
+    assert riskier["step_seconds"] == best["step_seconds"]
+    faster = 100 * (best["step_seconds"] / roomy - 1)
+    [said] = [e for e in report(*GPUS, f"hbm_bytes={capacity}").splitlines() if "  riskier " in e]
+    assert f" ({faster:+.1f} %), {riskier['memory_bytes'] / 1e9:.1f} GB, " in said
 
 
 def test_a_layout_with_room_enough_needs_no_other(
     planned: tuple[Path, dict[str, Any]], said: str
 ) -> None:
     _, found = planned
-    assert found["room_probability"] > 0.9
-    assert found["safer"] is None
-    assert "  safer " not in said
+    assert found["fit_probability"] > 0.9
+    assert "riskier" not in [line["name"] for line in found["alternatives"]]
+    assert "  riskier " not in said
 
 
 def test_the_errors_on_published_memory_of_the_accelerator_are_reported(
@@ -216,36 +217,6 @@ def test_the_errors_on_published_memory_of_the_accelerator_are_reported(
     assert found[name]["num_rows"] == len(errors) == 4
     assert found[name]["memory_bias"] == pytest.approx(sum(errors) / 4, rel=1e-9)
     assert "memory on 4 runs of published torchtitan (+: too large)" in said
-
-
-def test_errors_on_measurements_are_those_of_the_accelerator(
-    planned: tuple[Path, dict[str, Any]],
-) -> None:
-    groups = {e["published_group"] for e in planned[1]["errors"] if e["reference"] == MEASUREMENTS}
-    steps = published_steps().filter(
-        (pl.col("reference") == MEASUREMENTS) & (pl.col("accelerator") == "H100 SXM 80GB")
-    )
-    assert groups == set(steps["published_group"])
-    assert "dgxc bf16" in groups
-    assert "simumax" not in groups
-
-
-@pytest.mark.parametrize(
-    ("accelerator", "groups"),
-    [
-        ("H100", {"bridge H100 moe bf16", "bridge H100 moe fp8"}),
-        # it has the kernels of H100, and nothing published of its own
-        ("H800", {"bridge H100 moe bf16", "bridge H100 moe fp8"}),
-        # of A100s no mixture is published: the dense models are all there is
-        ("A100 SXM 80GB", {"megascale", "vtrain one node core", "vtrain several nodes"}),
-    ],
-)
-def test_errors_of_a_mixture_are_those_of_mixtures(accelerator: str, groups: set[str]) -> None:
-    request = PlanRequest("training_step", "mixtral_8x7B", accelerator, 1e12, num_gpus=8)
-    errors, _ = measured_errors(resolve(request))
-    found = {str(error["published_group"]) for error in errors}
-    assert groups <= found
-    assert all("moe" in group for group in found) == (accelerator != "A100 SXM 80GB")
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +255,7 @@ def measured(shared: Shared, planned: tuple[Path, dict[str, Any]]) -> Path:
 def of_measured(warehouse: Command, measured: Path) -> tuple[dict[str, Any], str]:
     """The plan with those runs, and what people read."""
     asked = ("plan", *RUN, *GPUS, "--db", measured)
-    document, report = (warehouse(*asked, *form) for form in (["--json"], []))
+    document, report = (warehouse(*asked, form) for form in ("--json", "--details"))
     assert document[0] == report[0] == 0
     return json.loads(document[1]), report[1]
 
@@ -309,8 +280,11 @@ def test_measured_memory_shows_its_error(
 
 
 def own_errors(*own: tuple[int, float | None]) -> Errors:
-    lines = [{"num_memory_rows": number, "memory_bias": bias} for number, bias in own]
-    return Errors(steps=[], is_stored=False, memory=[], own_runs=lines, note="")
+    lines = [
+        {"num_memory_rows": number, "memory_bias": bias, "why_not": ""} for number, bias in own
+    ]
+    other = {"num_memory_rows": 9, "memory_bias": 0.9, "why_not": "on MI300X, not H100"}
+    return Errors(memory=[], own_runs=[*lines, other])
 
 
 def test_own_runs_that_needed_more_memory_make_the_plan_more_careful() -> None:
@@ -320,24 +294,24 @@ def test_own_runs_that_needed_more_memory_make_the_plan_more_careful() -> None:
     def careful(*own: tuple[int, float | None]) -> tuple[float | None, float, float]:
         errors = own_errors(*own)
         factor = memory_factor(run, errors)
-        room, spare = fit_probability_of(run, layout, factor), spare_wanted(run, layout, factor)
+        room = fit_probability_of(run, layout, factor)
         assert room is not None
-        assert spare is not None
-        return own_memory_bias(errors), room, spare
+        return own_memory_bias(errors), room, least_fit_probability(run, factor)
 
-    none, room, spare = careful((0, None))
-    assert none is None
-    bias, less_room, more_spare = careful((1, -0.25), (3, -0.05))
+    none, room, least = careful((0, None))
+    assert (none, least) == (None, 0.9)
+    bias, less_room, more = careful((1, -0.25), (3, -0.05))
     assert bias == pytest.approx(-0.1)
     assert less_room < room
-    # the mean error of the published rows, -2 %, is no longer counted
-    assert more_spare == pytest.approx(1 - (1 - spare) * 0.9 * np.exp(-0.02))
-    # a layout that leaves it is as likely to fit as a safe one
+    # a layout of this stored chance is 90 % likely to fit with the bias of the runs: it has 0.9 of
+    # the memory of one without, and the mean error of published rows, -2 %, does not count
+    just = {"memory_bytes": 85e9 * memory_that_fits(more, 1.0, run.catalog), "hbm_bytes": 85e9}
+    safe = 85e9 * memory_that_fits(0.9, 1.0, run.catalog)
+    assert just["memory_bytes"] == pytest.approx(safe * 0.9 * np.exp(-0.02))
     factor = memory_factor(run, own_errors((1, -0.1)))
-    just = {"memory_bytes": (1 - more_spare) * 85e9, "hbm_bytes": 85e9}
-    assert fit_probability_of(run, just, factor) == pytest.approx(SAFE)
+    assert fit_probability_of(run, just, factor) == pytest.approx(0.9)
     # runs that needed less change nothing
-    assert careful((2, 0.3))[1:] == (room, spare)
+    assert careful((2, 0.3))[1:] == (room, least)
 
 
 def test_own_runs_are_no_published_steps(
@@ -350,12 +324,12 @@ def test_own_runs_are_no_published_steps(
     _, before = planned
     after, said = of_measured
     assert after["track_record"] == before["track_record"]
-    assert after["errors"] == before["errors"]
     [line] = after["own_runs"]
     assert (line["reference"], line["num_rows"], line["num_fitted_rows"]) == ("ours", 3, 0)
+    assert (line["accelerator"], line["why_not"]) == ("H100 SXM 80GB", "")
     assert line["time_mean_absolute_relative_error"] == pytest.approx((0.25 + 0.2 + 0) / 3)
-    words = f"3 steps of ours ({MODEL} on H100 SXM 80GB): mean error 15.0 %"
-    assert f"  your runs  {words}\n" in said
+    words = f"your 3 steps of ours ({MODEL}): 15.0 % mean error"
+    assert f"  basis    {words}; " in said
     # once a profile was fitted to one of them, the line says so
     shutil.copyfile(measured, database)
     with duckdb.connect(str(database)) as connection:
@@ -370,6 +344,31 @@ def test_own_runs_are_no_published_steps(
         )
     fitted = f"{words}, with profile default, which was fitted to some of them"
     assert fitted in " ".join(report(*GPUS).split())
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "given", "why_not"),
+    [
+        ("H100", {}, ""),
+        ("MI300X", {}, "on H100 SXM 80GB, not MI300X"),
+        ("H100", {"framework": "fsdp"}, "with megatron_core, not fsdp"),
+    ],
+)
+def test_runs_of_another_machine_or_program_do_not_count(
+    measured: Path, accelerator: str, given: dict[str, str], why_not: str
+) -> None:
+    request = PlanRequest("training_step", "llama3_8B", accelerator, 1e12, num_gpus=8, inputs=given)
+    with open_for_read(measured) as connection:
+        errors = known_errors(resolve(request), QueryCache(connection))
+    [line] = errors.own_runs
+    assert line["why_not"] == why_not
+    assert errors.counted_runs == ([] if why_not else [line])
+    answer: Any = SimpleNamespace(uncertainty=errors)
+    [words] = own_runs_in_words(answer)
+    counted = f"your 3 steps of ours ({MODEL}): 15.0 % mean error"
+    assert words == (f"your 3 steps of ours do not count: {why_not}" if why_not else counted)
+    # nor does their memory
+    assert (own_memory_bias(errors) is None) == bool(why_not)
 
 
 # ---- published runs ----
@@ -390,15 +389,12 @@ def test_a_published_run_says_why_it_differs_and_how_to_plan_it_alike() -> None:
         # two and a half times the hours of the plan: 125 days
         "planned_share": 0.4,
     }
-    sure = SimpleNamespace(likely=(0.8, 1.6))
-    answer: Any = SimpleNamespace(
-        run=run, best=best, num_gpus=2048, uncertainty=sure, published_runs=[line]
-    )
-    place, why, command = published_lines(answer)
-    assert place == (
-        "DeepSeek-V3 (pre-training): its GPU-hours are 125.0 days on 2,048 GPUs, the plan 50.0 "
-        "days; that is above the interval of 40.0 to 80.0 days"
-    )
+    answer: Any = SimpleNamespace(run=run, best=best, num_gpus=2048, published_runs=[line])
+    assert published_in_words(answer) == [
+        "DeepSeek-V3 as published: 125.0 days on as many GPUs, lost time included (2.50 times the "
+        "plan)"
+    ]
+    why, command = published_lines(answer)
     assert why == (
         "DeepSeek-V3 (pre-training): its hours include lost time, the plan none (goodput 1); it "
         f"used FP8 and a batch of 15,360, the plan assumes BF16 and {run.batch:,}"
@@ -410,8 +406,7 @@ def test_a_published_run_says_why_it_differs_and_how_to_plan_it_alike() -> None:
     )
     unknown = dict.fromkeys(("published_precision", "number_recipe", "global_batch_size"))
     answer.published_runs = [{**line, **unknown, "planned_share": 0.9}]
-    place, why = published_lines(answer)
-    assert place.endswith("that is inside the interval of 40.0 to 80.0 days")
+    [why] = published_lines(answer)
     assert why.endswith(
         "its number format and batch are not published; over its hours it reached 36 % of "
         "the peak, the plan 40 %"
@@ -419,6 +414,7 @@ def test_a_published_run_says_why_it_differs_and_how_to_plan_it_alike() -> None:
     answer.published_runs = [{**line, "accelerator": "A100-80GB"}]
     [words] = published_lines(answer)
     assert "other GPUs (A100-80GB) than the plan's" in words
+    assert published_in_words(answer) == ["the published run was on A100-80GB"]
 
 
 # ---- queries ----
@@ -465,16 +461,16 @@ def test_few_candidates_give_the_answers_of_all(
         ask = QueryCache(connection)
         best = queries.best_layouts(run, problem, 3)
         other = queries.best_layouts(run, problem, 1, unlike=ask(best)[0])
-        safer = queries.best_layouts(run, problem, 1, 0.9)
+        riskier = queries.best_layouts(run, problem, 1, is_any_fit=True)
         of_runs = [queries.counts(run, [problem], queries.GpuRates()), queries.costs(run, problem)]
-        of_layouts = [best, other, safer]
+        of_layouts = [best, other, riskier]
         counted = f"select count(*) from configuration_flops where problem_id = {problem}"
         for query in (*of_runs, *of_layouts):
             assert ask(query)
         everything = rows_as_dicts(connection, counted)
         with ask.fastest_of(run, [problem]):
             assert [ask.rows_now(query) for query in of_runs] == [*map(ask, of_runs)]
-            slowest = slowest_needed(run, ask, problem, 3, lambda _: 0.9)
+            slowest = slowest_needed(run, ask, problem, 3)
             assert (slowest is None) == bool(held)
         with ask.layouts_of(run, problem, slowest):
             assert [ask.rows_now(query) for query in of_layouts] == [*map(ask, of_layouts)]
@@ -483,43 +479,6 @@ def test_few_candidates_give_the_answers_of_all(
 
 
 # ---- errors on published steps ----
-
-
-def by_group(found: dict[str, Any]) -> dict[tuple[str, str], Any]:
-    return {
-        (e["reference"], e["published_group"]): e
-        for e in found["errors"]
-        if e["reference"] != MEASUREMENTS  # evaluated by every plan
-    }
-
-
-def test_the_lines_and_their_figures_are_the_same_whatever_is_stored(
-    warehouse: Command, database: Path, plan: Document, planned: tuple[Path, dict[str, Any]]
-) -> None:
-    now = by_group(planned[1])
-    assert warehouse("sweep", "training_step_published", "--db", database)[0] == 0
-    found = plan(*GPUS)
-    assert "from published_accuracy" in found["queries"]["accuracy"]
-    stored = by_group(found)
-    assert now.keys() == stored.keys()
-    assert {line["is_stored"] for line in now.values()} == {False}
-    assert {line["is_stored"] for line in stored.values()} == {True}
-    names = ("num_rows", "num_published", "mean_absolute_relative_error", "bias")
-    for key, line in now.items():
-        for name in (*names, "max_absolute_relative_error", "time_bias"):
-            assert line[name] == pytest.approx(stored[key][name], rel=1e-9)
-    # the convention is that of view estimator_accuracy: of the rate, + too fast
-    with duckdb.connect(str(database), read_only=True) as connection:
-        view = dict(
-            connection.execute(
-                "select published_group, bias from estimator_accuracy where "
-                "estimator = 'training_step' and reference = 'published_megatron_training_time'"
-            ).fetchall()
-        )
-    # the runs of PTD-P are those of a program of its own
-    own = now["published_megatron_training_time", "its own programs"]
-    assert own["bias"] == pytest.approx(view["PTD-P"], rel=1e-9)
-    assert own["bias"] > 0 > own["time_bias"]
 
 
 def test_errors_are_found_once(
@@ -534,42 +493,11 @@ def test_errors_are_found_once(
     for name in (
         "evaluated_steps.published_steps",
         "evaluated_steps.resolve_rows",
-        "errors.stored_errors",
         "errors.memory_errors",
     ):
         monkeypatch.setattr(f"warehouse.plan.{name}", found_again)
     assert errors_of(planned[0]) == first
-    assert [dict(line) for line in first.steps] == planned[1]["errors"]
-
-
-def test_for_the_roofline_every_table_is_reported_and_partial_ones_are_named(
-    warehouse: Command, database: Path
-) -> None:
-    assert errors_of(database, "roofline").steps == []
-    assert warehouse("sweep", "roofline_published", "--db", database)[0] == 0
-    found = errors_of(database, "roofline")
-    rows = {e["reference"]: (e["num_rows"], e["num_published"]) for e in found.steps}
-    # full recomputation is one of two groups, PTD-P one of two schemes
-    assert rows["published_megatron_recompute"] == (4, 8)
-    assert rows["published_megatron_training_time"] == (6, 12)
-    assert rows["published_megatron_h100_scaling"] == (9, 9)
-    assert "in part only: published_megatron_recompute (4 of 8 rows)" in found.note
-    assert "published_megatron_training_time (6 of 12 rows)" in found.note
-    assert "not compared with published_megatron_scaling, published_training_stage" in found.note
-    assert "`warehouse sweep megatron`" in found.note
-    # a step that somebody changes in the database counts at once: nothing cached is in the way
-    published = "published_megatron_h100_scaling"
-    with duckdb.connect(str(database)) as connection:
-        rate = "published_flops_per_second_per_gpu"
-        connection.execute(
-            f"update published_step set {rate} = {rate} / 2 where reference = '{published}'"
-        )
-
-    def bias(errors: Errors) -> float:
-        [line] = [one for one in errors.steps if one["reference"] == published]
-        return 1 + float(line["bias"])
-
-    assert bias(errors_of(database, "roofline")) == pytest.approx(2 * bias(found))
+    assert [dict(line) for line in first.memory] == planned[1]["memory_errors"]
 
 
 def test_properties_without_a_published_step_are_listed() -> None:
@@ -606,14 +534,14 @@ def test_a_budget_that_the_slow_end_exceeds_is_warned_of(
 ) -> None:
     limits = ("--max-gpus", 8, "--price", 2, "--budget-usd", "1M")
     found = plan(*limits)
-    assert "more than --budget-usd" not in report(*limits)
+    assert "--budget-usd 1,000,000 limits the median" in report(*limits)
+    assert "the slow end exceeds it" not in report(*limits)
     slow = found["likely_training_seconds"][1] / found["training_seconds"] * found["cost_usd"]
     answer = list(answers.values())[-1]
     request = replace(answer.run.request, limits=RunLimits(budget_usd=0.99 * slow))
     tight = replace(answer, run=replace(answer.run, request=request))
-    put_page(plan_page(tight, 3))
-    expected = f"costs {slow:,.0f} USD, more than --budget-usd {0.99 * slow:,.0f}"
-    assert f"the slow end of the first interval {expected}" in capsys.readouterr().out
+    put_page(plan_page(tight, 3, has_details=False))
+    assert "limits the median; the slow end exceeds it" in capsys.readouterr().out
 
 
 # ---- other layouts, other prices ----

@@ -14,17 +14,10 @@ import pytest
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION
 from tests.shared import Command
 from warehouse.errors import InputError
-from warehouse.plan.compare import best_counts, better_batch, no_faster_counts
+from warehouse.plan.compare import best_counts
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, resolve
-from warehouse.plan.search import has_many_layouts
-from warehouse.plan.words import (
-    batch_line,
-    batch_to_try,
-    count_lines,
-    count_rows,
-    summary_lines,
-)
+from warehouse.plan.words import alternative_entries, count_rows
 
 pytestmark = pytest.mark.usefixtures("same_answers")
 
@@ -59,20 +52,6 @@ def timed(days: dict[int, float]) -> list[dict[str, Any]]:
 SLOW_BETWEEN = timed({256: 109.6, 512: 62.7, 640: 73.3, 768: 68.7, 896: 62.5, 1024: 38.9})
 
 
-def test_a_count_that_is_hardly_faster_than_a_smaller_one_says_why() -> None:
-    found = no_faster_counts(run_within(512, days=60), SLOW_BETWEEN)
-    assert {n: each.in_words(512) for n, each in found.items()} == {
-        640: "no faster than 512: 5 does not divide 512",
-        768: "no faster than 512: 3 does not divide 512",
-        896: "hardly faster than 512: 7 does not divide 512",
-    }
-    assert [each.batch for each in found.values()] == [640, 768, 896]
-    # where the factor divides the batch, it is not the reason
-    [five, *_] = no_faster_counts(run_within(640, days=60), SLOW_BETWEEN).values()
-    assert (five.in_words(640), five.batch) == ("no faster than 512", None)
-    assert no_faster_counts(run_within(512, days=60), timed({256: 109.6, 512: 62.7})) == {}
-
-
 def answer_of(
     run: TrainingRun, num_gpus: int, lines: list[dict[str, Any]], within: Iterable[int] = ()
 ) -> Any:
@@ -82,83 +61,24 @@ def answer_of(
         run=run,
         num_gpus=num_gpus,
         counts=counts,
-        fitting_counts=[line for line in counts if not line["note"]],
         own_count=next(line for line in counts if line["num_gpus"] == num_gpus),
         within_limits=frozenset(within),
     )
 
 
-def test_the_table_marks_counts_and_says_which_are_no_faster() -> None:
+def test_the_table_marks_the_count_of_the_plan_and_those_within_the_limits() -> None:
     answer = answer_of(run_within(512, days=63), 512, SLOW_BETWEEN, (512, 896, 1024))
     assert {row["num_gpus"]: row["note"] for row in count_rows(answer)} == {
         256: "",
         512: "best",
-        640: "no faster than 512: 5 does not divide 512",
-        768: "no faster than 512: 3 does not divide 512",
-        896: "within the limits; hardly faster than 512: 7 does not divide 512",
+        640: "",
+        768: "",
+        896: "within the limits",
         1024: "within the limits",
     }
     asked = answer_of(run_within(512), 512, SLOW_BETWEEN)
     notes = {row["num_gpus"]: row["note"] for row in count_rows(asked)}
-    assert notes == {256: "", 512: "asked for", 640: "no faster than 512: 5 does not divide 512"}
-
-
-@pytest.mark.parametrize(
-    ("batch", "num_gpus", "other"),
-    [(512, 640, 640), (512, 896, 896), (1024, 640, 1280), (640, 640, None), (512, 512, None)],
-)
-def test_the_batch_that_a_count_divides_is_named_where_the_count_is_asked_for(
-    batch: int, num_gpus: int, other: int | None
-) -> None:
-    answer = answer_of(run_within(batch), num_gpus, SLOW_BETWEEN)
-    assert batch_to_try(answer) == other
-    line = batch_line(answer)
-    assert (line is None) == (other is None)
-    if line is not None:
-        odd = num_gpus // 128
-        assert line.startswith(f"{batch:,} is not a multiple of {odd}, so replicas cannot use all")
-        assert line.endswith(f"--batch {other} may be faster")
-
-
-def test_within_limits_the_batch_is_that_of_a_count_that_might_be_the_best() -> None:
-    answer = answer_of(run_within(512, days=60), 1024, SLOW_BETWEEN, (1024,))
-    assert batch_to_try(answer) == 640
-    assert "640 GPUs have few layouts: try --batch 640" in (batch_line(answer) or "")
-
-
-def test_a_count_is_compared_with_a_smaller_one_that_the_batch_divides_over() -> None:
-    # 512 / 1,024: 38.9 / 62.7 - 1 = -38.0 % time, 2 * 38.9 / 62.7 - 1 = +24.1 % GPU-hours
-    answer = answer_of(run_within(512, days=40), 1024, SLOW_BETWEEN, (1024,))
-    assert count_lines(answer) == ["against 512 GPUs: -38.0 % time, +24.1 % GPU-hours"]
-    assert count_lines(answer_of(run_within(512), 256, SLOW_BETWEEN)) == []
-
-
-@pytest.mark.parametrize(
-    ("limits", "batch"),
-    [
-        ({"days": 60}, 640),
-        # 640 and 768 GPUs are not in time with GPU-hours between those of 512 and 1,024
-        ({"days": 45}, 896),
-        # 512 GPUs are in time, and no count between is cheaper
-        ({"days": 63}, None),
-        # 900 kW feed 896 GPUs: they would be faster
-        ({"max_mw": 0.9}, 896),
-        # 1,024 are the fastest
-        ({"max_mw": 1.1}, None),
-    ],
-)
-def test_the_batch_to_try_is_that_of_a_count_that_might_be_the_best(
-    limits: dict[str, float], batch: int | None
-) -> None:
-    found = better_batch(run_within(512, **limits), SLOW_BETWEEN)
-    assert (found and found.batch) == batch
-
-
-def test_where_no_count_is_within_the_limits_the_hint_names_the_batch() -> None:
-    lines = SLOW_BETWEEN[:-1]
-    with pytest.raises(InputError) as caught:
-        best_counts(run_within(512, days=60), lines, GpuRates(3.0))
-    assert "or try --batch 640; tried 256, 512, 640, 768, 896 GPUs at a batch" in caught.value.hint
+    assert notes == {256: "", 512: "best", 640: "", 768: "", 896: "", 1024: ""}
 
 
 @pytest.mark.parametrize(
@@ -189,21 +109,13 @@ def test_where_days_are_kept_the_hint_names_no_larger_count() -> None:
 
 
 @pytest.mark.long
-def test_the_answer_and_the_table_name_the_factor_that_the_batch_lacks(
+def test_a_limit_on_days_is_one_of_the_median_and_the_answer_says_so(
     warehouse: Command, planned_database: Path
 ) -> None:
     asked = ("plan", *QUESTION, "--days", 0.25, "--max-gpus", 64, "--db", planned_database)
-    code, out, err = warehouse(*asked)
+    code, out, err = warehouse(*asked, "--details")
     assert code == 0, err
-    words = " ".join(out.split("  GPUs       ")[1].split("  time  ")[0].split())
-    assert words == (
-        "the cheapest of the counts tried at this batch; 3 does not divide 64, so 24 GPUs have few "
-        "layouts: try --batch 96"
-    )
     table = out.split("Other GPU counts\n\n")[1].split("\n\n")[0]
-    assert [line.split()[0] for line in table.splitlines() if "3 does not divide 64" in line] == [
-        "24"
-    ]
     # the slow end of the best is that of the answer, and later than the limit
     plan = json.loads(warehouse(*asked, "--json")[1])
     [best] = [line for line in plan["counts"] if line["num_gpus"] == plan["num_gpus"]]
@@ -212,8 +124,8 @@ def test_the_answer_and_the_table_name_the_factor_that_the_batch_lacks(
     assert slow > 0.25 * DAY
     assert all(line["slow_training_seconds"] > line["training_seconds"] for line in plan["counts"])
     assert "slow training hours" in table
-    time = " ".join(out.split("\n  assumes")[0].split())
-    assert "hours, whose slow end exceeds --days 0.25; " in time
+    time = " ".join(out.split("\n  step")[0].split())
+    assert time.endswith("; --days 0.25 limits the median; the slow end exceeds it")
 
 
 def test_a_layout_with_an_earlier_slow_end_is_named_where_it_is_hardly_slower(
@@ -226,12 +138,12 @@ def test_a_layout_with_an_earlier_slow_end_is_named_where_it_is_hardly_slower(
 
     def surer(**changed: float) -> Any:
         other = {**best, "tensor_parallel": 2, **changed}
-        found = replace(answer, layouts=[best, other], other_kind=None, roomier_layout=None)
-        lines = [line for line in summary_lines(found) if line.startswith("  surer")]
+        found = replace(answer, layouts=[best, other], other_kind=None, riskier_layout=None)
+        lines = [text for name, text in alternative_entries(found) if name == "surer"]
         assert bool(lines) == (found.steadier_layout is not None)
         return " ".join(lines)
 
-    assert "(+4.0 %), nine times in ten" in surer(
+    assert "(+4.0 %), at most " in surer(
         step_seconds=1.04 * step,
         training_seconds=1.04 * best["training_seconds"],
         high_step_seconds=0.8 * high,
@@ -251,22 +163,3 @@ def test_held_columns_have_slow_ends_within_limits_too(
     ends = {line["num_gpus"]: line["slow_training_seconds"] for line in plan["counts"]}
     assert ends[plan["num_gpus"]] == pytest.approx(plan["likely_training_seconds"][1])
     assert None not in ends.values()
-
-
-def test_counts_that_a_hint_names_have_factors_of_batch_or_layers() -> None:
-    run = run_within(512, days=60)  # 24 layers
-    assert run.problem["num_layers"] == 24
-    counts = (8, 384, 496, 480, 504, 512, 576, 768)
-    assert [n for n in counts if has_many_layouts(run, n)] == [8, 384, 512, 768]
-    # five and seven divide this batch
-    wider = run_within(35 * 16, days=60)
-    assert [n for n in counts if has_many_layouts(wider, n)] == [8, 384, 480, 512, 768]
-
-
-def test_a_count_without_a_layout_is_followed_by_counts_with_many(
-    warehouse: Command, database: Path
-) -> None:
-    asked = ("--model", "gpt3_175B", "--accelerator", "H100 SXM 80GB", "--tokens", 1e12)
-    code, out, err = warehouse("plan", *asked, "--batch", 512, "--gpus", 500, "--db", database)
-    assert (code != 0, out) == (True, "")
-    assert "hint: ask for 384 or 512, or for another --batch" in err

@@ -40,7 +40,7 @@ def test_each_degree_has_its_fastest_layout(
     [own] = [one for one in degrees if one["expert_parallel"] == best["expert_parallel"]]
     assert own == {name: best[name] for name in own}
 
-    code, out, err = warehouse("plan", *asked)
+    code, out, err = warehouse("plan", *asked, "--details")
     assert code == 0, err
     table = out.split("degree of expert parallelism (EP)\n\n")[1].split("\n\n")[0]
     head, _, *lines = table.splitlines()
@@ -71,7 +71,7 @@ def test_one_degree_is_compared_with_none(
     plan = json.loads(out)
     assert plan["expert_degrees"] == []
     assert "expert_degrees" not in plan["queries"]
-    assert "degree of expert parallelism" not in warehouse(*asked)[1]
+    assert "degree of expert parallelism" not in warehouse(*asked, "--details")[1]
 
 
 @pytest.mark.long

@@ -10,11 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from estimators.contract import Scalar
-from tests.cli.planning import ACCELERATOR, MODEL, PUE, QUESTION, TOKENS, WATTS
+from tests.cli.planning import PUE, QUESTION, WATTS
 from tests.shared import Command, Refusal
-from warehouse.plan.compare import refined_counts
-from warehouse.plan.question import PlanRequest, RunLimits, resolve
 
 pytestmark = pytest.mark.long
 
@@ -148,19 +145,3 @@ def test_a_power_that_feeds_no_gpu_is_refused(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--max-mw", 0.0001)
     assert code == 3
     assert "--max-mw feeds 0.3" in error
-
-
-def test_counts_that_are_not_sold_are_tried_only_when_they_are_asked_for(planned: Planned) -> None:
-    """`test_three_gpus_are_planned_if_a_layout_divides_by_three` asks for one."""
-    lines = planned[1]["counts"]
-    tried = [line["num_gpus"] for line in lines]
-    assert tried == [4, 8, 16]
-    limits = RunLimits(max_mw=1.9 * lines[1]["power_watts"] / 1e6)  # 16 GPUs draw more
-    inputs: dict[int, dict[str, Scalar]] = {8: {}, 2: {"nvlink_size": 2}}
-    more = {}
-    for server, given in inputs.items():
-        request = PlanRequest(
-            "training_step", MODEL, ACCELERATOR, TOKENS, limits=limits, inputs=given, batch=64
-        )
-        more[server] = refined_counts(resolve(request), tried, lines)
-    assert more == {8: [], 2: [10, 12, 14]}

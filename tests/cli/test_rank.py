@@ -179,6 +179,24 @@ def test_points_of_a_hardware_sweep_are_distinguished_in_order(
     assert "nvlink_bytes_per_second" not in json.loads(out)[0]
 
 
+@pytest.mark.long
+def test_products_with_changed_rates_are_shown_only_when_asked_for(
+    warehouse: Command, tiny_database: Path, tiny: Path
+) -> None:
+    base = tiny.read_text()
+    tiny.write_text(f"{base}[system]\nhbm_bytes = [160e9, 120e9]\n".replace("tiny", "large"))
+    assert warehouse("sweep", tiny, "--db", tiny_database)[0] == 0
+
+    def sizes(*options: object) -> list[tuple[int, float]]:
+        out = warehouse("rank", *options, "--format", "json", "--db", tiny_database)[1]
+        return [(row["num_gpus"], row.get("hbm_bytes", 80e9)) for row in json.loads(out)]
+
+    assert sizes() == [(32, 80e9), (64, 80e9)]
+    assert "(--hardware-variants): 4 problems" in warehouse("rank", "--db", tiny_database)[2]
+    assert len(sizes("--hardware-variants")) == 6
+    assert sizes("--study", "large") == [(32, 120e9), (32, 160e9), (64, 120e9), (64, 160e9)]
+
+
 PIPELINE_STUDY = """
 name = "pipes"
 estimator = "pipeline"

@@ -228,14 +228,14 @@ def test_without_input_the_missing_columns_are_named(capsys: pytest.CaptureFixtu
     assert "`num_layers` is missing" in error
 
 
-def test_the_first_argument_still_names_the_estimator_and_says_so(
+def test_the_first_argument_may_name_the_estimator(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(PIPELINE.split()) == 0
     new = capsys.readouterr()
     assert run(PIPELINE.replace("--estimator ", "").split()) == 0
     old = capsys.readouterr()
-    assert (old.out, old.err) == (new.out, f"{new.err}deprecated: use --estimator\n")
+    assert old == new
     assert run([*PIPELINE.split()[:3], "roofline", "model=gpt3"]) == 2
     assert "the estimator is given twice: roofline, pipeline" in capsys.readouterr().err
 

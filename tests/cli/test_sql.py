@@ -123,30 +123,40 @@ def test_a_query_ends_at_its_time_limit_even_if_it_ignores_interrupts(
     )
 
 
-@pytest.mark.parametrize(("width", "more"), [(80, ()), (80, ("--out", "rows.csv")), (None, ())])
-def test_a_terminal_alone_stops_printing_at_the_time_limit(
+@pytest.mark.parametrize(
+    ("width", "clock", "more"),
+    [
+        (80, "monotonic", ()),
+        (80, "monotonic", ("--out", "rows.csv")),
+        (None, "process_time", ("--format", "csv")),
+        (None, "monotonic", ("--format", "csv")),  # of a slow reader
+    ],
+)
+def test_printing_stops_at_the_time_limit_on_a_terminal_and_in_a_pipe(
     warehouse: Command,
     quickstart: Quickstart,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     width: int | None,
+    clock: str,
     more: tuple[str, ...],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    clock = SimpleNamespace(monotonic=iter(range(0, 1_000_000, 20)).__next__)
+    clocks = {"monotonic": lambda: 0.0, "process_time": lambda: 0.0}
+    clocks[clock] = iter(range(0, 1_000_000, 20)).__next__
     monkeypatch.setattr("warehouse.database.sandbox._Stopwatch.__call__", lambda _, run: run())
-    monkeypatch.setattr("warehouse.database.sandbox.time", clock)
+    monkeypatch.setattr("warehouse.cli.query.time", SimpleNamespace(**clocks))
     monkeypatch.setattr("warehouse.cli.query.terminal_width", lambda: width)
     query = ("sql", "from range(50000)", "--db", quickstart.database)
     code, out, err = warehouse(*query, *more)
-    if width is None or more:
+    if "--out" in more or (width is None and clock == "monotonic"):
         assert (code, err) == (0, "")
         return
-    assert (code, out.count("\n")) == (3, 30_002)
+    assert (code, out.count("\n")) == (3, 30_002 if width else 30_001)
     assert err == (
         "error: the query was stopped after 60 seconds\n"
-        "hint: a terminal prints slowly: end the query in `limit 100`, write all rows with --out "
-        "FILE, or allow more with --timeout\n"
+        "hint: printing takes long: end the query in `limit 100`, write all rows with --out FILE, "
+        "or allow more with --timeout\n"
     )
 
 

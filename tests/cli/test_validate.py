@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import statistics
 from collections import Counter
@@ -39,7 +40,7 @@ PUBLISHED_ROWS = {
 def test_a_sound_database_passes_every_check_and_shows_the_comparison(
     warehouse: Command, quickstart: Quickstart
 ) -> None:
-    code, out, err = warehouse("validate", "--db", quickstart.database)
+    code, out, err = warehouse("validate", "--details", "--db", quickstart.database)
     assert code == 0
     checks = err.splitlines()
     assert len(checks) >= 5
@@ -57,6 +58,16 @@ def test_a_sound_database_passes_every_check_and_shows_the_comparison(
     assert "How far training_step is from measured steps, by group" in out
     by_group = out.partition("by group\n")[2].split("\n\n")[1].splitlines()
     assert max(map(len, by_group)) <= 100
+
+
+@pytest.mark.long
+def test_the_summary_has_twenty_lines_at_most(warehouse: Command, quickstart: Quickstart) -> None:
+    code, out, err = warehouse("validate", "--db", quickstart.database)
+    assert code == 0
+    assert re.search(r"^\d+ checks ok, 0 failed$", err, re.MULTILINE)
+    assert "--details" in err
+    assert len((err + out).splitlines()) <= 20
+    assert re.search(r"^published steps +training_step ", out, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -213,8 +224,8 @@ def test_rows_of_published_measurements_are_listed_on_request(
         return [Section("nothing")]
 
     monkeypatch.setattr("warehouse.cli.validate.comparison", noted)
-    monkeypatch.setattr("warehouse.cli.validate.run_checks", lambda _: [])
-    for option in ([], ["--measurements"]):
+    monkeypatch.setattr("warehouse.cli.validate.run_checks", lambda *_, **__: [])
+    for option in (["--details"], ["--measurements"]):
         assert warehouse("validate", *option, "--db", empty_warehouse)[0] == 0
     assert asked == [False, True]
 

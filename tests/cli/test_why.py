@@ -31,9 +31,11 @@ def test_the_rank_is_that_of_the_database(
     found = why(*MODEL, "tensor_parallel=4", "microbatch_size=2")
     seconds = found["results"]["step_seconds"]
     query = (
-        f"select count(*) filter (where fits_memory and step_seconds < {seconds * (1 - 1e-12)!r}) "
+        "select count(*) filter (where is_likely_to_fit(configuration) and "
+        f"step_seconds < {seconds * (1 - 1e-12)!r}) "
         "+ 1 as rank, count(*) as layouts, count(*) filter (where fits_memory) as fitting, "
-        "min(step_seconds) filter (where fits_memory) as best from configuration"
+        "min(step_seconds) filter (where is_likely_to_fit(configuration)) as best "
+        "from configuration"
     )
     [line] = json.loads(warehouse("sql", query, "--format", "json", "--db", path)[1])
     assert found["is_searched"]

@@ -118,16 +118,20 @@ def test_options_of_plan_give_the_same_problem_and_batch(why: Document, warehous
     assert "is given twice" in err
 
 
-@pytest.mark.parametrize(
-    ("word", "pair"),
-    [("dp32", "data_parallel=32"), ("pp2", "pipeline_parallel=2"), ("fast", "num_gpus=64")],
-)
-def test_a_word_of_a_layout_is_spelt_out_as_a_pair(
-    warehouse: Command, word: str, pair: str
+def test_a_layout_is_given_as_it_is_printed_or_by_the_flags_of_other_programs(
+    why: Document,
 ) -> None:
-    code, out, err = warehouse("why", *LARGE, word)
+    layout = ("pipeline_parallel=8", "context_parallel=2", "zero_stage=1")
+    flags = ("--context-parallel-size", 2, "--pipeline-model-parallel-size=8")
+    wanted = why(*LARGE, *layout)["inputs"]
+    assert why(*LARGE, "pp8", "cp2", "zero1")["inputs"] == wanted
+    assert why(*LARGE, *flags, "--use-distributed-optimizer")["inputs"] == wanted
+
+
+def test_a_word_that_is_no_part_of_a_layout_is_refused(warehouse: Command) -> None:
+    code, out, err = warehouse("why", *LARGE, "fast")
     assert (code, out) == (2, "")
-    assert err.splitlines()[-1] == f"hint: write {pair}"
+    assert err.splitlines()[-1].endswith("or a layout as it is printed: dp8 tp4 pp2 micro1")
 
 
 def test_a_rate_of_an_own_system_in_another_unit_is_questioned(warehouse: Command) -> None:

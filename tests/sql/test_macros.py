@@ -8,6 +8,8 @@ import duckdb
 import pytest
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS, names_in
+from warehouse.database.sql_text import least_fit_probability
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.show.units import layout_in_words
 
 
@@ -256,9 +258,74 @@ def test_macros_of_a_layout_have_every_column_of_one(
     assert set(LAYOUT_COLUMNS) < set(fields_of(scratch, "evaluated_layout"))
     # all layouts of a cell have these in common: they tell none apart
     in_cell = {"strategy", "attention", "activation_recompute", *names_in("Schedule of a pipeline")}
-    order = fields_of(scratch, "layout_order")
+    assert fields_of(scratch, "layout_order") == ["fit_risk", "by_time"]
+    order = fields_of(scratch, "time_order")
     assert order[:2] == ["step_seconds", "memory_bytes"]
     assert set(order[2:]) == set(LAYOUT_COLUMNS) - in_cell
+
+
+LAYOUTS = """(values
+    ('sure', 5.0, 40.0, true, 0.95), ('surer', 6.0, 30.0, true, 0.99),
+    ('just', 5.5, 45.0, true, 0.9), ('below', 4.0, 50.0, true, 0.8999),
+    ('risky', 3.0, 60.0, true, 0.6), ('riskier', 2.0, 70.0, true, 0.58),
+    ('too large', 1.0, 90.0, false, 0.4)
+) as layout (name, step_seconds, memory_bytes, fits_memory, fit_probability)"""
+
+
+def best_first(connection: duckdb.DuckDBPyConnection, where: str = "true") -> list[str]:
+    absent = ", ".join(
+        f"null as {name}"
+        for name in LAYOUT_COLUMNS
+        if name not in ("strategy", "attention", "activation_recompute")
+    )
+    found = connection.execute(
+        f"select name from (select *, {absent} from {LAYOUTS}) as layout"
+        f" where {where} order by layout_order(layout)"
+    )
+    return [name for (name,) in found.fetchall()]
+
+
+def test_the_best_layout_is_the_fastest_that_is_likely_to_fit(
+    scratch: duckdb.DuckDBPyConnection,
+) -> None:
+    # by time from 90 % on, then by the chance to fit; 1 s does not fit and is last
+    likely, others = ["sure", "just", "surer"], ["below", "risky", "riskier", "too large"]
+    assert best_first(scratch) == likely + others
+    assert best_first(scratch, "is_likely_to_fit(layout)") == likely
+    # none is likely to fit: the likeliest, though it is the slowest
+    assert best_first(scratch, "fit_probability < 0.9") == others
+    assert value(scratch, "least_fit_probability()") == FIT_PROBABILITY
+
+
+def test_another_least_chance_to_fit_gives_another_best(
+    scratch: duckdb.DuckDBPyConnection,
+) -> None:
+    usual = best_first(scratch)
+    with least_fit_probability(scratch, 0.98):
+        assert best_first(scratch)[:3] == ["surer", "sure", "just"]
+    with least_fit_probability(scratch, 0.1):  # every layout that fits by the estimate
+        assert best_first(scratch)[:2] == ["riskier", "risky"]
+        assert best_first(scratch)[-1] == "too large"
+    assert best_first(scratch) == usual
+
+
+@pytest.mark.parametrize(
+    ("chance", "fits", "likely"),
+    [
+        # without a chance the memory decides; without a memory every layout fits
+        ("null", "true", True),
+        ("null", "false", False),
+        ("null", "null", True),
+        ("0.9", "true", True),
+        ("0.89", "true", False),
+        ("0.95", "false", False),
+    ],
+)
+def test_a_layout_is_likely_to_fit_by_its_chance_or_its_memory(
+    scratch: duckdb.DuckDBPyConnection, chance: str, fits: str, likely: bool
+) -> None:
+    layout = f"{{'fit_probability': cast({chance} as double), 'fits_memory': {fits}}}"
+    assert value(scratch, f"is_likely_to_fit({layout})") is likely
 
 
 @pytest.mark.parametrize(

@@ -744,10 +744,9 @@ def test_a_missing_database_is_an_error_unless_it_may_be_made(tmp_path: Path) ->
     [
         lambda warehouse: warehouse.sweep(STUDY),
         lambda warehouse: warehouse.measure(pl.DataFrame(), "mine"),
-        lambda warehouse: warehouse.plan(**{**FLAGSHIP, "num_gpus": 8}),
         lambda warehouse: warehouse.execute("create table mine (a int)"),
     ],
-    ids=["sweep", "measure", "plan", "execute"],
+    ids=["sweep", "measure", "execute"],
 )
 def test_nothing_is_written_unless_it_is_asked_for(
     quickstart: Quickstart, write: Callable[[Warehouse], object]
@@ -758,6 +757,18 @@ def test_nothing_is_written_unless_it_is_asked_for(
     assert "this warehouse is read-only" in caught.value.message
     assert caught.value.hint.endswith("writable=True)")
     assert quickstart.database.stat().st_mtime_ns == before
+
+
+def test_a_plan_is_stored_as_by_the_command_and_takes_the_names_of_its_options(
+    tmp_path: Path,
+) -> None:
+    reader = Warehouse(tmp_path / "new.duckdb")
+    question = {"model": "megatron_1.7B", "accelerator": "A100", "tokens": "1G"}
+    planned = reader.plan(**question, gpus=8, batch=64)  # type: ignore[arg-type]
+    assert planned.num_gpus == 8
+    assert reader.rank(gpus=8, batch=64).height > 0  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="`gpus` and `num_gpus` are the same"):
+        reader.rank(gpus=8, num_gpus=8)  # type: ignore[arg-type]
 
 
 def test_any_statement_is_executed_and_its_rows_returned(writer: Warehouse, tmp_path: Path) -> None:

@@ -62,10 +62,12 @@ def test_wide_characters_take_two_places() -> None:
 
 def test_columns_that_do_not_fit_a_terminal_are_named_below_it() -> None:
     columns, row = ("layout", "step", "mfu", "notes"), ("dp4 tp8", 1.5, 60, "n" * 40)
-    assert written(columns, [row], width=24).splitlines() == [
+    other = ("dp8 tp4", 2.5, 50, "m" * 40)
+    assert written(columns, [row, other], width=24).splitlines() == [
         "layout   step  mfu",
         "-------  ----  ---",
         "dp4 tp8   1.5   60",
+        "dp8 tp4   2.5   50",
         "not shown: notes (--wide",
         "shows all, --columns",
         "chooses)",
@@ -74,9 +76,10 @@ def test_columns_that_do_not_fit_a_terminal_are_named_below_it() -> None:
 
 def test_a_terminal_keeps_the_columns_that_matter_most_in_their_places() -> None:
     columns, row = ("model", "dp", "tp", "step"), ("gpt3", 128, 8, 12.5)
-    lines = written(columns, [row], width=12, first=("step", "model")).splitlines()
+    rows = [row, ("gpt4", 256, 4, 13.5)]
+    lines = written(columns, rows, width=12, first=("step", "model")).splitlines()
     assert lines[0] == "model  step"
-    assert written(columns, [row], width=3, first=("step",)).splitlines()[0] == "step"
+    assert written(columns, rows, width=3, first=("step",)).splitlines()[0] == "step"
 
 
 def test_a_terminal_hides_columns_with_one_value_first_and_says_it() -> None:
@@ -109,14 +112,14 @@ def test_long_names_keep_their_ends_on_a_terminal() -> None:
 
 
 def test_wider_rows_of_later_blocks_never_leave_the_terminal() -> None:
-    blocks = [[("a", 1)], [("b" * 20, 2)], [("c" * 50, 3)]]
+    blocks = [[("a", 1), ("a", 1)], [("b" * 20, 2)], [("c" * 50, 3)]]
     lines = written(("name", "n"), *blocks, width=26).splitlines()
-    assert lines[2:] == ["a     1", "b" * 20 + "  2", "c" * 19 + "…  3"]
+    assert lines[3:] == ["a     1", "b" * 20 + "  2", "c" * 19 + "…  3"]
 
 
 def test_headings_are_bold_where_the_terminal_has_styles() -> None:
     stream = io.StringIO()
-    write(stream, ("a", "b"), [[(1, 2)]], terminal=Terminal(80, has_styles=True))
+    write(stream, ("a", "b"), [[(1, 2), (3, 4)]], terminal=Terminal(80, has_styles=True))
     assert stream.getvalue().splitlines()[0] == "\x1b[1ma  b\x1b[0m"
 
 

@@ -65,6 +65,32 @@ def test_rows_within_five_percent_of_the_fastest_lead_where_memory_is_known() ->
         assert sorted(rows.columns()["step_seconds"].tolist()) == step[:kept].tolist()
 
 
+def test_the_fastest_that_are_likely_to_fit_lead_beside_the_fastest() -> None:
+    step = np.arange(1.0, 201.0)
+    sure = leading.leading(step, None, np.where(step <= 100, 0.3, 0.0))
+    assert step[sure].tolist() == [*range(1, 21), *range(101, 121)]
+    # five are likely to fit; of the others the slower ones are likelier: fifteen of them follow
+    few = leading.leading(step, None, np.where(step > 195, 0.0, 0.5 - step / 1000))
+    assert step[few].tolist() == [*range(1, 21), *range(181, 201)]
+    # none is likely to fit, all are as risky: the fastest
+    assert leading.leading(step, None, np.full(200, 0.2)).tolist() == list(range(20))
+
+
+def test_rows_near_the_best_that_is_likely_to_fit_lead_where_memory_is_known() -> None:
+    # 22 risky rows of 50 s; of the others those of 100 to 105 s are near the best
+    step = np.concatenate([np.full(22, 50.0), np.linspace(100.0, 105.0, 40), np.arange(106.0, 150)])
+    risk = np.where(step < 100, 0.4, 0.0)
+    found = leading.leading(step, np.full(len(step), 7.0), risk)
+    assert found.tolist() == list(range(62))
+    rows = LeadingRows(get("training_step").relations[0])
+    chance = np.where(step < 100, 0.6, 0.9)
+    for part in (slice(50, 106), slice(0, 50)):
+        pieces = {"step_seconds": step, "memory_bytes": np.full(len(step), 7.0)}
+        pieces |= {"fit_probability": chance}
+        rows.add(1, {name: column[part] for name, column in pieces.items()})
+    assert sorted(rows.columns()["step_seconds"].tolist()) == step[:62].tolist()
+
+
 def test_rows_without_a_time_lead_nothing() -> None:
     times = np.arange(1.0, 101)
     times[::2] = np.nan

@@ -219,12 +219,8 @@ def test_time_that_the_reader_takes_does_not_count(
     assert num_rows == 50_000
 
 
-def test_time_that_a_terminal_takes_counts_between_blocks_on_request(
-    empty_warehouse: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_of_printing_counts_between_blocks_on_request(empty_warehouse: Path) -> None:
     now = 0.0
-    clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr("warehouse.database.sandbox.time", clock)
 
     def num_printed(rows: int) -> int:
         nonlocal now
@@ -232,7 +228,7 @@ def test_time_that_a_terminal_takes_counts_between_blocks_on_request(
         printed = 0
         with (
             suppress(InputError),
-            select(empty_warehouse, sql, limits, counts_printing=True) as result,
+            select(empty_warehouse, sql, limits, printing=lambda: now) as result,
         ):
             for block in result.blocks:
                 printed += len(block)

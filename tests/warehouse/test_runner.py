@@ -341,9 +341,7 @@ def test_a_choice_that_comes_later_leaves_stored_cells_alone(
 
 
 @pytest.mark.long
-def test_dropping_a_study_keeps_what_others_ask_for_and_shrinks_the_file(
-    database: Path, tmp_path: Path
-) -> None:
+def test_dropping_a_study_keeps_what_others_ask_for(database: Path, tmp_path: Path) -> None:
     small = study(tmp_path, "small", num_gpus="[8, 16]")
     large = study(tmp_path, "large", num_gpus="{powers_of_two = [3, 13]}")
     run_study(database, small)
@@ -351,9 +349,8 @@ def test_dropping_a_study_keeps_what_others_ask_for_and_shrinks_the_file(
     run_study(database, large)
     report = drop_study(database, "large")
     assert sorted(rows(database)) == before
-    assert report.bytes_after < report.bytes_before
     assert report.rows > 0
-    assert database.stat().st_size == report.bytes_after
+    assert report.free_bytes > 0
     assert run_study(database, small).cells == 0, "what is left is whole and usable"
     with open_for_write(database) as connection:
         assert connection.execute("select study from study").fetchall() == [("small",)]

@@ -88,7 +88,11 @@ def test_a_file_may_begin_with_a_byte_order_mark(folders: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said", "hint"),
     [
-        ('databse = "x"', "`databse` is not a setting", "known: database, cache, catalog, backups"),
+        (
+            'databse = "x"',
+            "`databse` is not a setting",
+            "known: database, cache, catalog, backups, plan_cache_gb",
+        ),
         ("database = 3", "`database` 3 must be a text", 'write database = "a/path"'),
         ('cache = ""', "`cache` '' must be a text", 'write cache = "a/path"'),
         ("database", "Expected '='", "write each line as: key = value"),
@@ -96,7 +100,10 @@ def test_a_file_may_begin_with_a_byte_order_mark(folders: Path) -> None:
         (f"database = {'[' * 5000}{']' * 5000}", "is nested too deeply", FORM),
         (f"database = {'9' * 5000}", "limit (4300 digits)", FORM),
         (f"database{'.a' * 5000} = 1", "`database` must be a text", 'write database = "a/path"'),
-        ("backups = 3.5", "`backups` 3.5 is no number of copies", "give 3, or 0 for none"),
+        ("backups = 3.5", "`backups` '3.5' is no number of copies", "give 3, or 0 for none"),
+        ("plan_cache_gb = -1", "`plan_cache_gb` '-1' is no number of GB", "give 2, or 0.5"),
+        ("plan_cache_gb = inf", "`plan_cache_gb` 'inf' is no number of GB", "give 2, or 0.5"),
+        ("plan_cache_gb = true", "`plan_cache_gb` True is no number of GB", "give 2, or 0.5"),
         ("backups = []", "`backups` is no number of copies", "give 3, or 0 for none"),
         (r'database = "a\u001bb"', r"'a\x1bb' has the control character \x1b", "remove it"),
         ("database = [1]", "`database` must be a text", 'write database = "a/path"'),

@@ -12,7 +12,8 @@ from estimators import registry
 from estimators.contract import PUBLISHED, Values
 from estimators.estimator import Estimator
 from tests.toy_estimator import CONFIGURATIONS, PART_ROWS, Toy
-from warehouse.ask.why import completed, diagnose
+from warehouse.ask.configuration import completed
+from warehouse.ask.why import diagnose
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate import space
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 
 import numpy as np
 
@@ -12,13 +13,23 @@ from estimators.names import did_you_mean, hint_on_word, nearest_columns
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.limits import LINE_MARKS, Number, control_character
-from warehouse.options import reader_of
+from warehouse.options import Option, PlanOptions, reader_of
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar
     from estimators.estimator import Estimator
 
 Question = TypeVar("Question")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_SHORT_NAMES = {
+    short.removeprefix("--").replace("-", "_"): name
+    for name, hint in get_type_hints(PlanOptions, include_extras=True).items()
+    for option in get_args(hint)
+    if isinstance(option, Option)
+    for short in option.more_names
+}
+"""Short name of an option -> the argument of methods."""
 
 
 def plain(value: Any) -> Any:
@@ -73,6 +84,24 @@ def refuse_control_characters(arguments: Mapping[str, Any]) -> None:
         for text in value if isinstance(value, list | tuple) else (value,):
             if isinstance(text, str) and (reason := control_character(text)):
                 raise UsageError(f"`{name}` {text!r} {reason}", "remove it")
+
+
+def short_names(method: Method) -> Method:
+    """Return a method that also takes the short names of options: `gpus` for `num_gpus`."""
+
+    @wraps(method)
+    def asked(*args: Any, **keywords: Any) -> Any:
+        known = signature(method).parameters
+        for name in [*keywords]:
+            full = _SHORT_NAMES.get(name)
+            if full is None or name in known:
+                continue
+            if full in keywords:
+                raise UsageError(f"`{name}` and `{full}` are the same", "give one of them")
+            keywords[full] = keywords.pop(name)
+        return method(*args, **keywords)
+
+    return cast("Method", asked)
 
 
 def question_of(kind: type[Question], arguments: Mapping[str, Any]) -> Question:

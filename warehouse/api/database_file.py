@@ -126,7 +126,7 @@ class DatabaseFile:
         """
         with self._turns.alone() if may_write else self._turns.shared():
             try:
-                with self._access():
+                with self._access(writes=may_write):
                     yield
             except RefusedError as error:
                 raise InputError.from_refusals(error.refusals) from None
@@ -146,9 +146,12 @@ class DatabaseFile:
                 yield connection
 
     @contextmanager
-    def _writing(self, method: str) -> Iterator[None]:
-        """Close the file for a writer, which opens it alone."""
-        if not self.writable:
+    def _writing(self, method: str = "") -> Iterator[None]:
+        """Close the file for a writer, which opens it alone.
+
+        A `method` that changes more than it is asked for needs a writable warehouse.
+        """
+        if method and not self.writable:
             raise UsageError(
                 f"{self.path}: `{method}` writes, and this warehouse is read-only",
                 f"open it with Warehouse({str(self.path)!r}, writable=True)",
@@ -159,8 +162,8 @@ class DatabaseFile:
                 time.sleep(_POLL_SECONDS)
             yield
 
-    def _access(self) -> AbstractContextManager[None]:
-        return accessing(access_for(self.wait, writes=self.writable, say=warn))
+    def _access(self, *, writes: bool = False) -> AbstractContextManager[None]:
+        return accessing(access_for(self.wait, writes=writes or self.writable, say=warn))
 
 
 def _is_busy(connection: DuckDBPyConnection) -> bool:

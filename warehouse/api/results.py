@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from warehouse.database.meanings import meaning_of
-from warehouse.plan.page import document
+from warehouse.plan.document import document
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar
+    from warehouse.ask.configuration import LayoutQuery
     from warehouse.ask.explain import Explanation
-    from warehouse.ask.why import Diagnosis, LayoutQuery
+    from warehouse.ask.why import Diagnosis
     from warehouse.plan.answer import PlanAnswer
 
 _TYPES: Mapping[str, type[pl.DataType]] = {
@@ -76,7 +77,7 @@ class PlannedRun:
     num_gpus
         The given number of GPUs, or the best one within the limits.
     likely_training_seconds
-        Interval that holds nine runs in ten; None of an estimator without one.
+        Range of the run's steady steps with a tuned program; None of an estimator without one.
     cost_usd, energy_kwh
         Of the best layout; None where no price or power is published.
     layouts
@@ -87,6 +88,8 @@ class PlannedRun:
         Dollars of the best layout by basis of the price, and its energy by grid.
     published_runs
         Published runs of the model, with the GPU-hours that the plan has for their tokens.
+    errors
+        Errors of the time on the published steps most like the plan, by group.
     document
         All of it as `warehouse plan --json` prints it.
     """
@@ -109,7 +112,7 @@ class PlannedRun:
 def planned_run(answer: PlanAnswer, top: int) -> PlannedRun:
     """Return the answer of a plan with `top` layouts."""
     figures = document(answer, top)
-    likely = figures["likely_training_seconds"]
+    likely, record = figures["likely_training_seconds"], answer.uncertainty.record
     return PlannedRun(
         num_gpus=answer.num_gpus,
         training_seconds=figures["training_seconds"],
@@ -122,7 +125,7 @@ def planned_run(answer: PlanAnswer, top: int) -> PlannedRun:
         costs=frame_of_records(answer.costs),
         energies=frame_of_records(answer.energies),
         published_runs=frame_of_records(answer.published_runs),
-        errors=frame_of_records(answer.uncertainty.errors),
+        errors=frame_of_records([] if record is None else record.groups),
         document=figures,
     )
 

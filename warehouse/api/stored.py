@@ -16,6 +16,7 @@ from warehouse.api.arguments import (
     question_of,
     refuse_control_characters,
     refuse_unknown,
+    short_names,
     value_of,
 )
 from warehouse.api.database_file import DatabaseFile, warn
@@ -30,7 +31,8 @@ from warehouse.database.recast import frame_of
 from warehouse.database.sandbox import explained, sandboxed
 from warehouse.database.sql_text import quoted
 from warehouse.errors import InputError, UsageError
-from warehouse.options import Carbon, CostOptions, Prices, RankFilters, given
+from warehouse.limits import FIT_PROBABILITY
+from warehouse.options import Carbon, CostOptions, FitProbability, Prices, RankFilters, given
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -113,6 +115,7 @@ class StoredRows(DatabaseFile):
             rows = "" if limit is None else f" limit {count('limit', limit, least=0)}"
             return frame_of(_relation(connection, f"from {quoted(stored[0])}{rows}", {}))
 
+    @short_names
     def rank(
         self,
         *,
@@ -127,7 +130,9 @@ class StoredRows(DatabaseFile):
         estimator: str | None = None,
         variant: str | None = None,
         by: str = "step_seconds",
+        hardware_variants: bool = False,
         top: int | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **unknown: Never,
     ) -> pl.DataFrame:
         """Return the best stored layouts of each problem, as ``warehouse rank``.
@@ -140,7 +145,7 @@ class StoredRows(DatabaseFile):
         ----------
         model, accelerator, num_gpus, nvlink_size, num_clusters, global_batch_size, strategy
             Values that a problem must have. With a strategy layouts are ranked within it.
-        study, estimator, variant, by
+        study, estimator, variant, by, hardware_variants, fit_probability
             The options of the command.
         top
             Layouts of each problem; None: ten of one problem, the best one of several.
@@ -170,11 +175,14 @@ class StoredRows(DatabaseFile):
                 top=top,
                 by=by,
                 study=study,
+                fit_probability=value_of(FitProbability, "fit_probability", fit_probability),
+                hardware_variants=hardware_variants,
             )
         frame = frame_of_rows(ranked.columns, ranked.rows)
         named = [pl.lit(filters[name]).alias(name) for name in ("estimator", "variant")]
         return frame.select(*named, pl.all())
 
+    @short_names
     def cost(
         self,
         *,
@@ -194,6 +202,7 @@ class StoredRows(DatabaseFile):
         pue: float | str | None = None,
         electricity_price: float | None = None,
         watts: float | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **unknown: Never,
     ) -> pl.DataFrame:
         """Return what stored runs cost, rented and owned, as ``warehouse cost``.
@@ -206,7 +215,7 @@ class StoredRows(DatabaseFile):
             Values that a run must have; `identity` is the option ``--id``.
         tokens
             Tokens of every run, such as 15e12 or "15T"; None: those of each run.
-        price, year, all_years, goodput, pue, electricity_price, watts
+        price, year, all_years, goodput, pue, electricity_price, watts, fit_probability
             The options of the command: a list of prices gives rows for each.
 
         Returns
@@ -227,6 +236,7 @@ class StoredRows(DatabaseFile):
             runs = costs(connection, options, prices, plain(year), all_years=all_years)
         return _run_frame(runs)
 
+    @short_names
     def energy(
         self,
         *,
@@ -245,6 +255,7 @@ class StoredRows(DatabaseFile):
         pue: float | str | None = None,
         electricity_price: float | None = None,
         watts: float | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **unknown: Never,
     ) -> pl.DataFrame:
         """Return the energy of stored runs and its CO2e, as ``warehouse energy``.
@@ -254,7 +265,7 @@ class StoredRows(DatabaseFile):
         Parameters
         ----------
         model, accelerator, num_gpus, seq_len, tokens, estimator, variant, identity, study, goodput,
-        pue, electricity_price, watts
+        pue, electricity_price, watts, fit_probability
             As in `cost`.
         carbon, all_powers
             The options of the command: a list of grids gives rows for each.

@@ -17,6 +17,7 @@ from warehouse.api.arguments import (
     question_of,
     refuse_control_characters,
     refuse_unknown,
+    short_names,
     value_of,
 )
 from warehouse.api.database_file import warn
@@ -32,8 +33,15 @@ from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.measure.compare import measure_runs
-from warehouse.options import MAX_GPUS, PlanOptions, Tokens
+from warehouse.options import (
+    MAX_GPUS,
+    ConfigurationOptions,
+    FitProbability,
+    PlanOptions,
+    Tokens,
+)
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
 from warehouse.studies.definitions import every_definition
 from warehouse.studies.variants import mends_of_options
@@ -56,8 +64,10 @@ class Warehouse(StoredRows):
     and `relation` works. Arguments have the meaning, the limits and the spellings of the options of
     the same name: ``warehouse rank --help`` describes those of `rank`.
 
-    Without a `path` it is the file that `warehouse config` shows. Only a `writable` warehouse has
-    `sweep`, `measure`, `execute`, and `plan` where it has to evaluate; it creates a missing file.
+    Without a `path` it is the file that `warehouse config` shows. `plan` stores what it evaluates,
+    as the command does, and creates a missing file. Only a `writable` warehouse has `sweep`,
+    `measure` and `execute`. An argument may also have the short name of its option: `gpus`,
+    `batch`.
 
     Methods raise the errors of `warehouse.errors`, with the text and the hint of the command:
     `InputError` for refused input, `UsageError` for arguments that are unknown or exclude one
@@ -141,6 +151,7 @@ class Warehouse(StoredRows):
             warn(str(InputError.from_refusals(report.refusals, called)))
         return evaluated
 
+    @short_names
     def why(
         self,
         *,
@@ -149,13 +160,14 @@ class Warehouse(StoredRows):
         tokens: float | str | None = None,
         profile: str | None = None,
         catalog: Path | None = None,
+        fit_probability: float = FIT_PROBABILITY,
         **layout: Scalar,
     ) -> LayoutDiagnosis:
         """Say why a layout is not the best, as ``warehouse why``.
 
         Every layout of the same problem is evaluated in memory. A layout that breaks a rule is
         diagnosed, not refused. The `layout` consists of inputs of the estimator. Options of the
-        command are `estimator`, `variant`, `tokens`, `profile` and `catalog`.
+        command are `estimator`, `variant`, `tokens`, `profile`, `catalog` and `fit_probability`.
 
         Examples
         --------
@@ -173,20 +185,23 @@ class Warehouse(StoredRows):
         with self._asking():
             query, diagnosis = diagnose_pairs(
                 *(self.path, as_pairs(layout)),
+                ConfigurationOptions(
+                    tokens=value_of(Tokens, "tokens", tokens), profile=profile, catalog=catalog
+                ),
                 estimator=estimator,
                 variant=variant,
-                tokens=value_of(Tokens, "tokens", tokens),
-                profile=profile,
-                catalog=catalog,
+                fit_probability=value_of(FitProbability, "fit_probability", fit_probability),
             )
         return layout_diagnosis(query, diagnosis)
 
+    @short_names
     def explain(
         self,
         *,
         best: bool = False,
         estimator: str | None = None,
         variant: str | None = None,
+        tokens: float | str | None = None,
         profile: str | None = None,
         catalog: Path | None = None,
         **configuration: Scalar,
@@ -194,7 +209,8 @@ class Warehouse(StoredRows):
         """Say why a step takes as long as it does, as ``warehouse explain``.
 
         The `configuration` consists of inputs of the estimator; `best` takes the fastest stored
-        layout with these values. `estimator`, `variant`, `profile` and `catalog` are as in `why`.
+        layout with these values. `estimator`, `variant`, `tokens`, `profile` and `catalog` are as
+        in `why`.
 
         Examples
         --------
@@ -209,16 +225,18 @@ class Warehouse(StoredRows):
         with self._asking():
             explanation = explain_pairs(
                 *(self.path, as_pairs(configuration)),
+                ConfigurationOptions(
+                    tokens=value_of(Tokens, "tokens", tokens), profile=profile, catalog=catalog
+                ),
                 best=best,
                 estimator=estimator,
                 variant=variant,
-                profile=profile,
-                catalog=catalog,
             )
         return step_explanation(explanation)
 
     # ---- questions that may store rows ----
 
+    @short_names
     def plan(
         self,
         *,
@@ -237,6 +255,8 @@ class Warehouse(StoredRows):
         profile: str | None = None,
         catalog: Path | None = None,
         headroom_gb: float = 0.0,
+        fit_probability: float = FIT_PROBABILITY,
+        strict_fit: bool = False,
         price: float | str | Sequence[float | str] | None = None,
         basis: str | None = None,
         electricity_price: float | None = None,
@@ -251,12 +271,13 @@ class Warehouse(StoredRows):
     ) -> PlannedRun:
         """Plan a run: its best layouts, time, dollars and energy, as ``warehouse plan``.
 
-        Layouts that are not stored are evaluated and stored first; that needs a writable warehouse.
+        Layouts that are not stored are evaluated and stored first.
         The arguments are the options of the command:
 
         - the run: `tokens`, `model`, `accelerator`, `global_batch_size`, `seq_len`, `framework`,
-          `nvlink_size`, `profile`, `catalog`, `headroom_gb`, `estimator`. Further `inputs` are a
-          shape, attributes of the system, or columns that every layout must have;
+          `nvlink_size`, `profile`, `catalog`, `headroom_gb`, `fit_probability`, `strict_fit`,
+          `estimator`. Further `inputs` are a shape, attributes of the system, or columns that every
+          layout must have;
         - its size: `num_gpus`, or the limits `budget_usd`, `days`, `max_mw` and `max_gpus`;
         - terms: `price`, `basis`, `electricity_price`, `pue`, `watts`, `carbon`, `goodput`;
         - `top`, the layouts to return, and `allow_large`, to evaluate also more than 50 million
@@ -276,7 +297,7 @@ class Warehouse(StoredRows):
         """
         options = replace(question_of(PlanOptions, locals()), pairs=as_pairs(inputs))
         top = count("top", top) or 1
-        with self._asking(may_write=self.writable), open_once(self.path):
+        with self._asking(may_write=True), open_once(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
             run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)
@@ -284,7 +305,7 @@ class Warehouse(StoredRows):
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:
         if sweep.missing_cells or (self.writable and sweep.is_needed(database)):
-            with self._writing("plan"):
+            with self._writing():
                 store_sweep(sweep, database, allow_large=allow_large)
 
     def sweep(

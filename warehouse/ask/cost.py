@@ -13,6 +13,7 @@ from warehouse.ask.plausible import check_terms
 from warehouse.ask.problems import study_filter
 from warehouse.ask.terms import carbons, share_and_pue
 from warehouse.database.connection import rows_as_dicts
+from warehouse.database.derived import ranked_anew
 from warehouse.database.sql_text import keep_view, listed
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError, UsageError
@@ -193,7 +194,8 @@ def _run_rows(
     check_terms(connection, prices, options.electricity_price, options.watts)
     goodput, pue = share_and_pue(connection, options.goodput, options.pue)
     problems = _problems(connection, options)
-    keep_view(connection, RUNS, f"problem_id in ({listed(problems)})" if problems else "")
+    with ranked_anew(connection, options.fit_probability):
+        keep_view(connection, RUNS, f"problem_id in ({listed(problems)})" if problems else "")
     filters = _stored_filters(connection, options)
     arguments = {
         "assumed_goodput": goodput,

@@ -26,12 +26,13 @@ from estimators.interval import (
     place_of,
     steps_under,
 )
-from warehouse.ask.defaults import definitions_of, with_stored_shape
+from warehouse.ask.configuration import read_configuration
+from warehouse.ask.defaults import definitions_of
 from warehouse.ask.fastest_stored import best_configuration, differing_columns
 from warehouse.ask.rank import PROBLEM_NAMES, QUESTION
 from warehouse.database.connection import open_for_read
 from warehouse.errors import require_capability
-from warehouse.evaluate.one import read_pairs, show_configuration
+from warehouse.evaluate.one import show_configuration
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.profiles import catalog_of, profiled_catalog
 from warehouse.studies.variants import mends_of_options
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from estimators.estimator import Estimator
     from warehouse.evaluate.one import Evaluation
+    from warehouse.options import ConfigurationOptions
 
 NUDGE = 0.01
 """Relative change for an elasticity."""
@@ -121,6 +123,7 @@ class Explanation:
     likely: tuple[float, float]
     extreme: tuple[float, float]
     differing: tuple[str, ...] = ()
+    batch_rule: str = ""
 
     @property
     def changes(self) -> list[Change]:
@@ -145,13 +148,12 @@ def require_formulas(estimator: Estimator) -> None:
 def explain_pairs(
     database: Path,
     pairs: Sequence[str],
+    options: ConfigurationOptions,
     *,
     best: bool = False,
     estimator: str | None = None,
     variant: str | None = None,
     mend: str | None = None,
-    profile: str | None = None,
-    catalog: Path | None = None,
 ) -> Explanation:
     """Return the explanation of the step that texts such as ``num_gpus=64`` describe.
 
@@ -161,24 +163,21 @@ def explain_pairs(
     chosen = registry.get(estimator or registry.default("explain"))
     require_formulas(chosen)
     relation = chosen.relations[0]
-    given = read_pairs(chosen, relation, pairs)
     mends = mends_of_options(chosen, variant, mend)
-    if profile is not None:
-        given.setdefault("profile", profile)
+    query, given, catalog = read_configuration(database, chosen, pairs, options, mends)
+    configuration = query.given
     differing: tuple[str, ...] = ()
     if best:
         with open_for_read(database) as connection:
             configuration = best_configuration(connection, chosen, given)
             names = (*PROBLEM_NAMES, *QUESTION)
             differing = differing_columns(connection, chosen, given, names)
-    else:
-        given, _ = with_stored_shape(database, chosen, given, catalog)
-        configuration = given
-    defined = definitions_of(database, configuration, catalog)
-    profiled = profiled_catalog(database, chosen, profile, defined)
+        defined = definitions_of(database, configuration, options.catalog)
+        catalog = profiled_catalog(database, chosen, options.profile, defined)
     # stored constants that equal the defaults are defaults: only what the user gives is certain
-    shown = show_configuration(chosen, relation, configuration, mends, profiled, given)
-    return replace(explain(shown, profiled, given), differing=differing)
+    shown = show_configuration(chosen, relation, configuration, mends, catalog, given)
+    rule = "" if best else query.rule
+    return replace(explain(shown, catalog, given), differing=differing, batch_rule=rule)
 
 
 def explain(

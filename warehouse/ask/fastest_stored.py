@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from estimators.columns import LAYOUT_COLUMNS
+from estimators.interval import QUANTILE, interval_term
 from warehouse.ask.names import with_known_names
+from warehouse.database.catalog import packaged_catalog
 from warehouse.database.in_force import CURRENT_CELL
-from warehouse.database.sql_text import quoted
+from warehouse.database.sql_text import double, quoted
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import read_values
@@ -27,7 +29,7 @@ def best_configuration(
     given: Mapping[str, str],
     problem_id: int | None = None,
 ) -> dict[str, str]:
-    """Return the fastest stored layout that fits and has the given values, every input as text.
+    """Return the best stored layout that fits and has the given values, every input as text.
 
     With a `problem_id`, only layouts of this problem count.
     """
@@ -42,7 +44,13 @@ def best_configuration(
     memory = " + ".join(quoted(part) for part in estimator.step.memory) or "null"
     # layout_order names the same layout among equals as `rank`
     order = {name: quoted(name) if name in types else "null" for name in LAYOUT_COLUMNS}
-    order.update(step_seconds="step_seconds", memory_bytes=memory)
+    order.update(step_seconds="step_seconds", memory_bytes=memory, fits_memory="true")
+    order["fit_probability"] = "null"
+    if "fit_probability" in relation.outputs:
+        mean, low, high = interval_term(packaged_catalog(), "memory_error")
+        deviation = (high - low) / (2 * QUANTILE)
+        error = f"{double(mean)}, {double(deviation)}"
+        order["fit_probability"] = f"fit_probability({memory}, hbm_bytes, {error})"
     packed = ", ".join(f"{name} := {value}" for name, value in order.items())
     query = f"""
         select

@@ -6,7 +6,7 @@ The rows pass through a warehouse in memory, so that a command shows the rows of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from estimators.contract import (
     variant_name,
 )
 from warehouse.ask.names import Filters, condition, with_known_names
-from warehouse.ask.problems import stored_problems
+from warehouse.ask.problems import as_sold, stored_problems
 from warehouse.ask.rank import PROBLEM_NAMES
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.new_file import in_memory
@@ -34,7 +34,6 @@ from warehouse.errors import InputError, require_capability
 from warehouse.evaluate.cells import cells_of
 from warehouse.evaluate.csv_parquet import check_source, read_configs
 from warehouse.evaluate.inputs import estimated, input_names, resolve_rows
-from warehouse.evaluate.one import read_pairs
 from warehouse.show.formats import count
 from warehouse.studies.study import Study
 from warehouse.sweep.record import store_evaluated
@@ -61,11 +60,10 @@ def operations_of(estimator: Estimator) -> Operations:
 
 
 def given_configuration(
-    estimator: Estimator, pairs: Sequence[str], catalog: Catalog, mends: Mends
+    estimator: Estimator, given: Mapping[str, str], catalog: Catalog, mends: Mends
 ) -> Columns:
-    """Return the configuration that texts such as ``num_gpus=64`` make, complete and checked."""
+    """Return the configuration that inputs in texts make, complete and checked."""
     relation = estimator.relations[0]
-    given = read_pairs(estimator, relation, pairs)
     resolved = resolve_rows(estimator, relation, given, catalog, mends)
     if resolved.refusals:
         reasons = [str(replace(refusal, row=None)) for refusal in resolved.refusals]
@@ -101,14 +99,14 @@ def best_configurations(
 ) -> tuple[Columns, int]:
     """Return the fastest layout of each problem that passes `filters`, and how many have none."""
     filters = with_known_names(connection, {**filters, "estimator": estimator.name})
-    stored = stored_problems(connection, filters)
+    stored = as_sold(connection, stored_problems(connection, filters))
     rank = "rank_in_strategy" if "strategy" in filters else "rank_by_time"
     layout = (*estimator.choice_columns, *estimator.relations[0].keys)
     best = rows_as_dicts(
         connection,
         f"select problem_id, {', '.join(layout)} from leading_row "
-        f"where {condition(filters)} and {rank} = 1",
-        list(filters.values()),
+        f"where {condition(filters)} and {rank} = 1 and list_contains(?, problem_id)",
+        [*filters.values(), sorted(stored)],
     )
     if not best:
         raise InputError(

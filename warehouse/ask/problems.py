@@ -91,6 +91,20 @@ def stored_problems(connection: DuckDBPyConnection, filters: Filters) -> set[int
     return _passing(_stored_problems(connection, filters), filters)
 
 
+def as_sold(connection: DuckDBPyConnection, problems: set[int]) -> set[int]:
+    """Return the problems on products as they are sold, and on systems that no table has.
+
+    A study may change the rates of a product and keep its name. Where all problems have changed
+    rates, they are all that a question can mean.
+    """
+    query = (
+        "select problem_id from problem_group "
+        "where is_published_system is distinct from false and list_contains(?, problem_id)"
+    )
+    sold = {row[0] for row in connection.execute(query, [sorted(problems)]).fetchall()}
+    return sold or problems
+
+
 def _stored_problems(
     connection: DuckDBPyConnection, names: Iterable[str]
 ) -> list[Mapping[str, Any]]:

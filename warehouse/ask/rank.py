@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS, LAYOUT_COLUMNS, names_in
 from estimators.names import did_you_mean
 from warehouse.ask.names import Filters, condition, find_name
-from warehouse.ask.problems import Selection, select_problems, study_filter
+from warehouse.ask.problems import Selection, as_sold, select_problems, study_filter
 from warehouse.database.connection import rows_as_dicts
 from warehouse.database.in_force import EVALUATED
-from warehouse.database.sql_text import IN_MAIN, quoted
+from warehouse.database.sql_text import IN_MAIN, least_fit_probability, quoted
 from warehouse.database.summaries import summary_of
 from warehouse.database.tables import TOP
 from warehouse.errors import InputError
+from warehouse.limits import FIT_PROBABILITY
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -82,6 +83,8 @@ class Ranking:
     num_without, num_without_figure, num_without_time
         Problems of which no layout fits in memory, or none has the column of the ranking, or whose
         estimator gives no step time.
+    num_changed
+        Problems that are left out because a study changed the rates of their product.
     """
 
     columns: tuple[str, ...]
@@ -93,6 +96,7 @@ class Ranking:
     num_without: int
     num_without_figure: int
     num_without_time: int
+    num_changed: int = 0
 
 
 def ranking(
@@ -104,27 +108,50 @@ def ranking(
     top: int | None = None,
     by: str = TIME,
     study: str | None = None,
+    fit_probability: float = FIT_PROBABILITY,
+    hardware_variants: bool = False,
 ) -> tuple[Filters, Ranking]:
     """Return the filters with the estimator that answers, and the best layouts of each problem.
 
     Filters are values of columns of problems and cells, in any spelling. The default estimator is
     the first by precedence that has a problem that passes; that of a study answers, with its
     variant if it has only one. By default `top` is ten of one problem, or the best one of several.
+    By time, layouts that are likely to fit in memory (macro ``is_likely_to_fit``, with
+    `fit_probability`) come first, then the others, the likeliest first.
+    Products with changed rates are left out unless a study or `hardware_variants` asks for them.
     """
     of_study = None if study is None else study_filter(connection, study)
     if of_study is not None:
         estimator = estimator or of_study.estimator
         variant = variant or of_study.variant
     selection = select_problems(connection, filters, estimator, variant, of_study)
+    num_changed = 0
+    if of_study is None and not hardware_variants:
+        sold = as_sold(connection, selection.problems)
+        num_changed = len(selection.problems) - len(sold)
+        selection = selection._replace(problems=sold)
     top = top or (DEFAULT_TOP if len(selection.problems) == 1 else 1)
     if by != TIME:
         by = _known_column(connection, by)
-    return selection.filters, _ranking(connection, selection, by, top)
+    if fit_probability == FIT_PROBABILITY:
+        found = _ranking(connection, selection, by, top)
+    else:
+        with least_fit_probability(connection, fit_probability):
+            found = _ranking(connection, selection, by, top, has_ranks=False)
+    return selection.filters, replace(found, num_changed=num_changed)
 
 
-def _ranking(connection: DuckDBPyConnection, selection: Selection, by: str, top: int) -> Ranking:
+def _ranking(
+    connection: DuckDBPyConnection,
+    selection: Selection,
+    by: str,
+    top: int,
+    *,
+    has_ranks: bool = True,
+) -> Ranking:
+    """Return the ranking; `has_ranks` says whether stored leading rows have its ranks."""
     single_cells, partial = _coverage(connection, selection.problems)
-    layouts = _ranked(connection, selection, by, top, single_cells)
+    layouts = _ranked(connection, selection, by, top, single_cells, has_ranks=has_ranks)
     with_layouts = {layout["problem_id"] for layout in layouts}
     left_out = _left_out(connection, selection, by, selection.problems - with_layouts)
     if not layouts and not left_out["fits"]:
@@ -198,24 +225,31 @@ def _ranked(
     by: str,
     top: int,
     single_cells: Mapping[int, int],
+    *,
+    has_ranks: bool,
 ) -> list[Record]:
     """Return the best layouts of each problem; single ones have no rank and count apart."""
     source = "configuration"
-    if by == TIME and top <= TOP:  # the fastest of a problem are among the fastest of its cells
+    if by == TIME and top <= (
+        TOP if has_ranks else 1
+    ):  # the fastest of a problem are among the fastest of its cells
         source = "leading_configuration"
     elif by == TIME and "strategy" not in selection.filters:
         depth = top + sum(single_cells.values())
         if depth < _MOST_RANKS:
             source = f"ranked_layouts({depth})"  # reads few columns of most layouts
     columns = dict.fromkeys(("problem_id", "cell_id", *LAYOUT, *_results(by)))
-    order = "desc" if by in COLUMNS and COLUMNS[by].better == "higher" else "asc"
+    order = "layout_order(layout)"
+    if by != TIME:
+        direction = "desc" if by in COLUMNS and COLUMNS[by].better == "higher" else "asc"
+        order = f"{quoted(by)} {direction}, {order}"
     query = f"""
         select
             {", ".join(map(quoted, columns))},
             list_contains(?, cell_id) as is_single,
             row_number() over (
                 partition by problem_id, is_single
-                order by {quoted(by)} {order}, layout_order(layout), strategy, cell_id
+                order by {order}, strategy, cell_id
             ) as place,
             case when not is_single then place end as {_rank_name(selection, by)}
         from {source} as layout

@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from estimators import registry
-from estimators.batch_rule import default_batch
 from estimators.contract import Array, Catalog, Mends, RefusedError, Scalar
 from estimators.inputs import Broken
-from warehouse.ask.defaults import (
-    definitions_of,
-    sold_domain,
-    with_model_hint,
-    with_stored_shape,
-)
+from estimators.interval import fit_risk
+from warehouse.ask.configuration import read_configuration
+from warehouse.ask.defaults import with_model_hint
 from warehouse.errors import require_capability
 from warehouse.evaluate.inputs import resolve_rows, scalars
 from warehouse.evaluate.one import (
     Evaluation,
-    read_pairs,
-    read_values,
-    resolve_problem,
     show_configuration,
 )
-from warehouse.evaluate.profiles import profiled_catalog
 from warehouse.evaluate.space import Layouts, OnEvaluated, cells_of_problem, evaluated
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.studies.variants import mends_of_options
 
 if TYPE_CHECKING:
@@ -41,49 +34,15 @@ if TYPE_CHECKING:
 
     from estimators.contract import Relation
     from estimators.estimator import Estimator
+    from warehouse.ask.configuration import LayoutQuery
+    from warehouse.options import ConfigurationOptions
 
 FOLLOWING = ("data_parallel", "num_gpus")
 """Degrees that follow from the others."""
 
-TOKENS_PER_PARAMETER = 20
-"""Tokens per active parameter of a run whose length is not given; source: arXiv 2203.15556, table
-3. The rule of the batch takes their sixth root: ten times the tokens make it 1.5 times as large."""
-
 _SAME = 1e-12
 """Relative difference below which two times are equal: a different order of arithmetic changes them
 by about 1e-16."""
-
-_SPLITS = ("tensor_parallel", "tensor_parallel_2", "context_parallel", "pipeline_parallel")
-
-
-@dataclass(frozen=True)
-class LayoutQuery:
-    """A layout to diagnose, with the defaults of its problem filled in.
-
-    Attributes
-    ----------
-    problem
-        The problem's values on one GPU with one sequence; empty if they are refused.
-    num_gpus
-        None if it was not given: the product of the degrees.
-    batch
-        Sequences of a step; None if the number of microbatches or the estimator sets it. A default
-        batch follows from `dataset_tokens`, rounded to a multiple of `multiple`.
-    is_default_tokens
-        Whether the tokens are `TOKENS_PER_PARAMETER` for each active parameter.
-    shape_from
-        The stored study that the model's shape is taken from; empty: none.
-    """
-
-    given: Mapping[str, str]
-    problem: Mapping[str, Scalar]
-    num_gpus: int | None
-    batch: int | None
-    is_default_batch: bool = False
-    dataset_tokens: float | None = None
-    is_default_tokens: bool = False
-    multiple: int | None = None
-    shape_from: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,7 +92,10 @@ class Diagnosis:
     broken
         Rules that exclude the layout; then `shown` is None and the rest is empty.
     rank
-        1 + the number of faster layouts that fit; None if the layout does not fit.
+        1 + the number of better layouts: the likely ones by time, then the others, the likeliest
+        first (macro ``layout_order``); None if the layout does not fit.
+    fit_probability, is_likely_to_fit
+        Chance of the layout to fit in memory; None if the estimator gives none.
     num_layouts, num_fitting
         Layouts of the problem that a search finds, and those of them that fit. If `is_searched`,
         the layout is one of them.
@@ -142,7 +104,8 @@ class Diagnosis:
     excess_bytes
         Memory above the capacity; negative if the layout fits.
     neighbours
-        For each choice, the fastest layout that differs in it alone and is faster; the best first.
+        For each choice, the fastest layout that differs in it alone, is faster and no riskier; the
+        best first.
         If the layout does not fit, layouts that fit.
     """
 
@@ -156,6 +119,8 @@ class Diagnosis:
     parts: tuple[PartComparison, ...] = ()
     memory: tuple[tuple[str, float], ...] = ()
     excess_bytes: float = 0.0
+    fit_probability: float | None = None
+    is_likely_to_fit: bool = True
     neighbours: tuple[Neighbour, ...] = ()
 
 
@@ -164,88 +129,15 @@ def require_layouts(estimator: Estimator) -> None:
     require_capability(estimator, "can_plan", "searches no layouts of a step on a number of GPUs")
 
 
-def completed(
-    estimator: Estimator,
-    given: Mapping[str, str],
-    mends: Mends,
-    catalog: Catalog,
-    tokens: float | None = None,
-) -> LayoutQuery:
-    """Return a layout with the batch and the NVLink domain of a plan if they are not given.
-
-    The default batch follows from the tokens of the run, by default `TOKENS_PER_PARAMETER` for each
-    active parameter.
-    """
-    relation = estimator.relations[0]
-    texts = dict(given)
-    if "accelerator" in texts and "nvlink_size" not in texts:
-        domain = sold_domain(estimator, texts["accelerator"], catalog)
-        texts |= {name: str(value) for name, value in domain.items()}
-    # virtual_pipeline is a key of one estimator and a choice of another
-    names = dict.fromkeys((*relation.keys, "num_gpus", "global_batch_size", "virtual_pipeline"))
-    numbers = read_values(relation, {name: texts[name] for name in names if name in texts})
-    num_gpus, batch = (_whole(numbers.get(n)) for n in ("num_gpus", "global_batch_size"))
-    problem = _problem(estimator, texts, mends, catalog)
-    query = LayoutQuery(texts, problem, num_gpus, batch)
-    if batch is not None or "num_microbatches" in texts or not problem:
-        return query
-    _, active = estimator.layer_parameters(problem)
-    if math.isnan(active):  # no layers to count: the estimator sets its own batch
-        return query
-    dataset_tokens = tokens or TOKENS_PER_PARAMETER * active
-    by_rule = default_batch(active, int(problem["seq_len"] or 1), dataset_tokens)
-    unit = _sequences_at_once(numbers, num_gpus)
-    batch = max(round(by_rule / unit), 1) * unit
-    return replace(
-        query,
-        given={**texts, "global_batch_size": str(batch)},
-        batch=batch,
-        is_default_batch=True,
-        dataset_tokens=dataset_tokens,
-        is_default_tokens=tokens is None,
-        multiple=None if batch == by_rule else unit,
-    )
-
-
-def _problem(
-    estimator: Estimator, texts: Mapping[str, str], mends: Mends, catalog: Catalog
-) -> Mapping[str, Scalar]:
-    """Return the problem's values on one GPU with one sequence; none if they are refused."""
-    relation = estimator.relations[0]
-    layout = {*relation.keys, *estimator.choice_columns, "num_microbatches"}
-    of_problem = {name: text for name, text in texts.items() if name not in layout}
-    on_one_gpu = {**of_problem, "num_gpus": "1", "global_batch_size": "1"}
-    try:
-        return resolve_problem(estimator, relation, on_one_gpu, mends, catalog)
-    except RefusedError:
-        return {}
-
-
-def _sequences_at_once(layout: Mapping[str, Scalar], num_gpus: int | None) -> int:
-    """Return the sequences of a microbatch on all replicas, times the stages if interleaved."""
-    degrees = {name: _whole(layout.get(name)) or 1 for name in _SPLITS}
-    replicas = _whole(layout.get("data_parallel"))
-    if replicas is None:
-        replicas = max((num_gpus or 1) // math.prod(degrees.values()), 1)
-    unit = replicas * (_whole(layout.get("microbatch_size")) or 1)
-    is_interleaved = (_whole(layout.get("virtual_pipeline")) or 1) > 1
-    return unit * degrees["pipeline_parallel"] if is_interleaved else unit
-
-
-def _whole(value: Scalar) -> int | None:
-    return None if value is None else int(value)
-
-
 def diagnose_pairs(
     database: Path,
     pairs: Sequence[str],
+    options: ConfigurationOptions,
     *,
     estimator: str | None = None,
     variant: str | None = None,
     mend: str | None = None,
-    tokens: float | None = None,
-    profile: str | None = None,
-    catalog: Path | None = None,
+    fit_probability: float = FIT_PROBABILITY,
     on_evaluated: OnEvaluated | None = None,
 ) -> tuple[LayoutQuery, Diagnosis]:
     """Return the layout that texts such as ``num_gpus=64`` describe, completed, and its diagnosis.
@@ -254,14 +146,12 @@ def diagnose_pairs(
     """
     chosen = registry.get(estimator or registry.default("why"))
     require_layouts(chosen)
-    given = read_pairs(chosen, chosen.relations[0], pairs)
     mends = mends_of_options(chosen, variant, mend)
-    given, study = with_stored_shape(database, chosen, given, catalog)
-    defined = definitions_of(database, given, catalog)
-    profiled = profiled_catalog(database, chosen, profile, defined)
-    query = replace(completed(chosen, given, mends, profiled, tokens), shape_from=study)
+    query, given, catalog = read_configuration(database, chosen, pairs, options, mends)
     try:
-        return query, diagnose(chosen, query.given, mends, profiled, on_evaluated, _tried(query))
+        return query, diagnose(
+            *(chosen, query.given, mends, catalog, on_evaluated, _tried(query), fit_probability)
+        )
     except RefusedError as error:
         raise with_model_hint(error, chosen, given) from None
 
@@ -283,6 +173,7 @@ def diagnose(
     catalog: Catalog,
     on_evaluated: OnEvaluated | None = None,
     tried: Mapping[str, str] | None = None,
+    least_fit_probability: float = FIT_PROBABILITY,
 ) -> Diagnosis:
     """Return the diagnosis of the layout that `given` describes, in texts.
 
@@ -298,10 +189,14 @@ def diagnose(
         if not broken:
             raise
         return Diagnosis(broken=broken)
-    return compared(shown, on_evaluated)
+    return compared(shown, on_evaluated, least_fit_probability)
 
 
-def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diagnosis:
+def compared(
+    shown: Evaluation,
+    on_evaluated: OnEvaluated | None = None,
+    least_fit_probability: float = FIT_PROBABILITY,
+) -> Diagnosis:
     """Return an admitted layout compared with every layout of its problem.
 
     Every layout fits where the estimator does not model memory. The parts of the step are evaluated
@@ -310,7 +205,7 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
     estimator, relation = shown.estimator, shown.relation
     cells = cells_of_problem(estimator, relation, shown.problem, shown.mends)
     choices = estimator.choice_columns
-    known = ("step_seconds", "memory_bytes", "fits_memory")
+    known = ("step_seconds", "memory_bytes", "fits_memory", "fit_probability")
     columns = (*relation.keys, *(name for name in known if name in relation.outputs))
     space = evaluated(estimator, relation, cells, columns, shown.catalog, on_evaluated)
     layout = {**shown.layout, **{choice: shown.problem[choice] for choice in choices}}
@@ -322,8 +217,17 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
         seconds = float(steps[own_row])
     is_faster = fits & (steps < seconds * (1 - _SAME))
     has_room = bool(shown.results.get("fits_memory", True))
-    best_row = _best(space, fits)
-    others = _neighbours(space, layout, is_faster if has_room else fits)
+    risk = fit_risk(
+        space.columns.get("fit_probability", np.ones(num_layouts)), least_fit_probability
+    )
+    chance = shown.results.get("fit_probability")
+    own_risk = 0.0
+    if chance is not None:
+        own_risk = float(fit_risk(np.array([chance]), least_fit_probability)[0])
+    is_surer = fits & (risk < own_risk - _SAME)
+    is_as_sure = risk <= own_risk + _SAME
+    best_row = _best(space, fits, risk)
+    others = _neighbours(space, layout, is_faster & is_as_sure if has_room else fits)
     shown_rows = [*others.values(), *([] if best_row is None else [best_row])]
     parts = space.more_of(shown_rows, estimator.step.parts)
     best = None if best_row is None else {**space.row(best_row), **parts[best_row]}
@@ -332,7 +236,7 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
     capacity = float(memory.get("hbm_bytes") or 0)
     return Diagnosis(
         shown=shown,
-        rank=int(is_faster.sum()) + 1 if has_room else None,
+        rank=int((is_surer | (is_faster & is_as_sure)).sum()) + 1 if has_room else None,
         num_layouts=num_layouts,
         num_fitting=int(fits.sum()),
         is_searched=own_row is not None,
@@ -340,6 +244,8 @@ def compared(shown: Evaluation, on_evaluated: OnEvaluated | None = None) -> Diag
         parts=_parts(shown, best, estimator.step.parts),
         memory=tuple(sorted(memory_parts, key=lambda part: -part[1])),
         excess_bytes=float(memory.get("memory_bytes") or 0) - capacity,
+        fit_probability=None if chance is None else float(chance),
+        is_likely_to_fit=has_room and own_risk == 0,
         neighbours=tuple(
             _neighbour(name, layout[name], {**space.row(row), **parts[row]})
             for name, row in others.items()
@@ -354,11 +260,12 @@ def _row_of(space: Layouts, layout: Mapping[str, Scalar]) -> int | None:
     return int(rows[0]) if len(rows) else None
 
 
-def _best(space: Layouts, fits: Array) -> int | None:
-    """Return the row of the fastest layout that fits; of equals the one with least memory."""
+def _best(space: Layouts, fits: Array, risk: Array) -> int | None:
+    """Return the row of the best layout that fits; of equals the one with least memory."""
     rows = np.flatnonzero(fits)
     if not len(rows):
         return None
+    rows = rows[risk[rows] == risk[rows].min()]
     steps = space.columns["step_seconds"][rows]
     rows = rows[steps == steps.min()]
     memory = space.columns.get("memory_bytes", space.columns["step_seconds"])[rows]

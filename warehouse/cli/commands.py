@@ -113,3 +113,17 @@ COMMANDS = (
     Listing("status", "warehouse status"),
 )
 """The commands in the order of --help."""
+
+FIRST = ("plan", "why", "rank", "measure", "report", "sql")
+"""Commands that `warehouse` alone shows with what they do, in the order of the tasks."""
+
+GROUPS = {
+    "begin": ("quickstart", "init"),
+    "ask": ("cost", "energy", "explain", "operations", "show", "plot", "explore"),
+    "evaluate": ("sweep", "evaluate", "collect", "drop"),
+    "check": ("validate", "calibrate", "profiles"),
+    "exchange": ("export", "import"),
+    "keep": ("backup", "rebuild", "repair", "compact"),
+    "look up": ("schema", "config", "status"),
+}
+"""The other commands by what they are for."""

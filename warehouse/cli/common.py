@@ -19,7 +19,7 @@ from warehouse.cli.display import (
 from warehouse.cli.output import current_output, refuse_choice, refuse_missing
 from warehouse.cli.waiting import clear_line
 from warehouse.errors import escaped
-from warehouse.show.formats import Format, write
+from warehouse.show.formats import Format, entry_lines, write
 from warehouse.show.page import Section
 from warehouse.show.values import json_value, with_text_ids
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from warehouse.show.values import Blocks, Row
 
     Table = tuple[tuple[str, ...], list[Row]]
+
+PAPER = 100
+"""Columns that an answer takes where no terminal has a width."""
 
 
 def say(text: str) -> None:
@@ -48,13 +51,13 @@ def title_line(estimator: str) -> str:
     return f"{estimator}: {summary_of(estimator).title}"
 
 
-def put(columns: Sequence[str], blocks: Blocks) -> None:
-    """Print a result to stdout in base units."""
+def put(columns: Sequence[str], blocks: Blocks, named: Collection[str] = ()) -> None:
+    """Print a result in base units to stdout; a table shows columns that a query has `named`."""
     _refuse_missing([Section("", columns, is_text=True)])
     if chosen := chosen_columns(columns, columns):
         columns = [columns[index] for index in chosen]
         blocks = ([[row[index] for index in chosen] for row in block] for block in blocks)
-    _write(columns, blocks, terminal(columns))
+    _write(columns, blocks, terminal(columns, named=named))
 
 
 def put_for_people(
@@ -149,9 +152,11 @@ def _put_sections(sections: Sequence[Section], *, is_markdown: bool = False) -> 
         if section.heading:
             sys.stdout.write(f"\n{'## ' if is_markdown else ''}{section.heading}\n\n")
         _put_lines(section.lines, is_markdown=is_markdown)
-        for entry in section.entries:
-            plain = "\n".join(fitted(line, shown_width()) for line in entry.splitlines())
-            sys.stdout.write(f"- {' '.join(entry.split())}\n" if is_markdown else f"{plain}\n")
+        if is_markdown:
+            sys.stdout.write("".join(f"- {name}: {text}\n" for name, text in section.entries))
+        else:
+            width = None if current_output().wide else terminal_width() or PAPER
+            sys.stdout.write("".join(f"{t}\n" for t in entry_lines(section.entries, width)))
         if section.columns:
             _put_table(section)
             if is_markdown:

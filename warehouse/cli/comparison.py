@@ -142,6 +142,30 @@ order by num_gpus, model"""
 """Of the table whose every layout study `megatron` searches."""
 
 
+_SUMMARY = """\
+select
+    case when is_own_run then group_in_words(reference, 'all groups', true) else 'published steps'
+    end as measured,
+    estimator, variant, sum(num_timed)::bigint as num_timed,
+    sum(num_timed * time_mean_absolute_relative_error) / sum(num_timed)
+        as time_mean_absolute_relative_error,
+    sum(num_timed * time_bias) / sum(num_timed) as time_bias,
+    max(time_max_absolute_relative_error) as time_max_absolute_relative_error
+from published_accuracy
+where num_timed > 0 and grouped_by = 'reference'
+group by is_own_run, measured, estimator, variant
+order by is_own_run, measured, estimator, variant"""
+
+_HOW_SUMMARY = """\
+How far the estimates are from measured steps
+(errors of the time in percent, negative where too fast)"""
+
+
+def summary(connection: DuckDBPyConnection) -> Section:
+    """Return the errors of each estimator, over all published steps and over each set of runs."""
+    return Section(_HOW_SUMMARY, *fetched(connection, _SUMMARY), headings=_HEADINGS)
+
+
 class _Table(NamedTuple):
     """A query, and the column for each of whose values the rows make a section."""
 

@@ -14,10 +14,11 @@ def config(output: Output, db: DatabasePath = DEFAULT_DATABASE) -> None:
 
     `database` is the database of commands without --db, `cache` the directory of what commands can
     make again, `catalog` a file of your own models and systems for commands without --catalog,
-    `backups` the number of backups to keep, a new one before each sweep. A setting comes from its
-    environment variable, else from warehouse.toml in this directory or the nearest parent directory
-    that has one, else from the user's warehouse.toml. A path in a file is relative to that file:
-    database = "db/warehouse.duckdb".
+    `backups` the number of backups to keep, a new one before each sweep, `plan_cache_gb` the GB
+    that layouts may take which only `plan` asked for; the oldest questions go first. A setting
+    comes from its environment variable, else from warehouse.toml in this directory or the nearest
+    parent directory that has one, else from the user's warehouse.toml. A path in a file is relative
+    to that file: database = "db/warehouse.duckdb".
     """
     from warehouse import settings
 

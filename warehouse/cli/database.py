@@ -60,16 +60,15 @@ def drop(
 ) -> None:
     """Remove a study and the rows that no other study asks for.
 
-    The file shrinks by as much.
+    The file keeps its size, and new rows take the space; `warehouse compact` shrinks it.
     """
     from warehouse.sweep.record import drop_study
 
-    with working("dropping rows and shrinking the file"):
+    with working("dropping rows"):
         report = drop_study(db, study)
-    freed = max(report.bytes_before - report.bytes_after, 0)
     say(
-        f"dropped {report.study}: {count(report.cells, 'cell')}, {count(report.rows, 'row')}, "
-        f"{freed / 1e6:,.1f} MB freed"
+        f"dropped {report.study}: {count(report.cells, 'cell')}, {count(report.rows, 'row')}; "
+        f"{report.free_in_words}"
     )
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from warehouse.cli.output import current_output, spellings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from typing import TextIO
 
     from warehouse.show.tables import Terminal
 
 HEADLINES = (
+    *("operation_seconds", "step_fraction"),
     *("step_constant", "constant", "fitted_constant_value", "fitted", "is_at_bound", "at_bound"),
     *("rank_by_time", "rank", "published_group", "published_row", "measured_row", "layout"),
     *("measured_step_seconds", "published_step_seconds", "step_seconds", "time_relative_error"),
@@ -105,11 +106,12 @@ def terminal(
     columns: Sequence[str],
     headings: Sequence[str] | None = None,
     rows: Sequence[Sequence[object]] = (),
+    named: Collection[str] = (),
 ) -> Terminal | None:
     """Return the terminal to which a table is fitted; None if nothing is cut.
 
     A table for people has `headings`, and `HEADLINES` orders its columns. `rows` has the values
-    in base units.
+    in base units. Columns that a query has `named` are always shown, as are chosen ones.
     """
     from warehouse.show.tables import Terminal
     from warehouse.show.values import by_column, kinds_of
@@ -126,4 +128,6 @@ def terminal(
         for name, heading, column in zip(columns, headings or columns, values, strict=True)
         if name in _RANKS or name.endswith(_FIGURES) or float in kinds_of(column)
     ]
-    return Terminal(width, has_styles, first, figures, [shown[n] for n in _NAMES if n in shown])
+    names = [shown[name] for name in _NAMES if name in shown]
+    kept = [*shown.values()] if current_output().chosen else named
+    return Terminal(width, has_styles, first, figures, names, kept, wraps=headings is not None)

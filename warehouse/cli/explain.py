@@ -10,13 +10,11 @@ from estimators import registry
 from warehouse.cli.common import put_page
 from warehouse.cli.options import DEFAULT_DATABASE, Best, Mending, ReadDatabase
 from warehouse.cli.output import Output
-from warehouse.options import CatalogFile, EstimatorName, Profile
+from warehouse.options import ConfigurationOptions, EstimatorName
 from warehouse.show.page import Page, Section
 from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from warehouse.ask.explain import Explanation
 
 DEFAULT_ESTIMATOR = registry.default("explain")
@@ -31,10 +29,12 @@ SHOWN = 12
 
 
 def explain(
+    *,
     pairs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="KEY=VALUE...", help="The configuration, or filters for --best."),
-    ],
+    ] = None,
+    problem: ConfigurationOptions,
     mending: Mending,
     output: Output,
     best: Best = False,
@@ -42,8 +42,6 @@ def explain(
         bool, typer.Option("--all", help="Show every constant, not only the strongest.")
     ] = False,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
-    profile: Profile = None,
-    catalog: CatalogFile = None,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show why a training step takes as long as it does.
@@ -51,24 +49,24 @@ def explain(
     The first table has the parts of the step with their formulas; they add up to the step. The
     second table has the constants with their sources, ordered by how much their range changes the
     step. Of the two ranges of the step, the first holds nine steps in ten, with independent errors
-    of different causes. The second takes every constant at its fast (slow) end at once. KEY: any
-    input column of `evaluate`.
+    of different causes. The second takes every constant at its fast (slow) end at once. The layout
+    and the defaults are those of `why`; KEY is any input column of `evaluate`.
     """
     from warehouse.ask.explain import explain_pairs
+    from warehouse.plan.question_words import batch_in_words
 
     output.expect((*_PARTS, *_CONSTANTS), csv=_ROWS)
     found = explain_pairs(
-        *(db, pairs),
+        *(db, pairs or (), problem),
         best=best,
         estimator=estimator,
         variant=mending.variant,
         mend=mending.mend,
-        profile=profile,
-        catalog=catalog,
     )
     remarks = _headline(found)
-    if not best:
-        remarks += _default_batch(found, pairs)
+    if found.batch_rule:
+        batch = int(found.shown.problem["global_batch_size"] or 0)
+        remarks.append(batch_in_words(batch, found.shown.problem) + found.batch_rule)
     table = Section("the parts of the step", _ROWS, _rows(found))
     sections = [_parts(found), _constants(found, every=every)]
     with output.opened():
@@ -102,18 +100,6 @@ def _headline(found: Explanation) -> list[str]:
         else "",
     ]
     return [line for line in lines if line]
-
-
-def _default_batch(found: Explanation, pairs: Sequence[str]) -> list[str]:
-    """Return a remark that the batch is a default, if no input sets it."""
-    given = {pair.partition("=")[0].strip().lower() for pair in pairs}
-    batch = found.shown.problem.get("global_batch_size")
-    if batch is None or given & {"global_batch_size", "num_microbatches"}:
-        return []
-    return [
-        f"global_batch_size {batch} is the default, one microbatch a replica; "
-        "`why` and `plan` have another default; global_batch_size=N sets it"
-    ]
 
 
 def _fits(found: Explanation) -> str:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from warehouse.cli.commands import FIRST, GROUPS
 from warehouse.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from warehouse.cli.commands import Listing
 
@@ -23,12 +24,29 @@ if TYPE_CHECKING:
 class Program(TyperGroup):
     """The options of the program and its commands."""
 
+    _is_alone = False
+
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options, all flags; without a default, pydantic would be imported for them."""
         parameters = super().get_params(ctx)
         for parameter in parameters:
             parameter.default = False
         return parameters
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Note whether the program is called alone, which `format_commands` shows in short."""
+        self._is_alone = not args
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write every command with its summary; called alone, the first ones, and groups."""
+        if not self._is_alone:
+            super().format_commands(ctx, formatter)
+            return
+        with formatter.section("Commands"):
+            formatter.write_dl([(n, self.commands[n].get_short_help_str(90)) for n in FIRST])
+        with formatter.section("Further commands (warehouse --help says what each does)"):
+            formatter.write_dl([(name, ", ".join(group)) for name, group in GROUPS.items()])
 
 
 class LazyCommand(TyperCommand):
@@ -77,6 +95,8 @@ class _PlainCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args = [f" {word}" if _is_comment(word) else word for word in args]
+        if any(parameter.name == "pairs" for parameter in self.get_params(ctx)):
+            args = _with_pairs(args, {name for p in self.get_params(ctx) for name in p.opts})
         values, rest, given = self.make_parser(ctx).parse_args([*args])
         if rest or any(parameter.is_eager for parameter in given):
             return super().parse_args(ctx, args)
@@ -109,6 +129,30 @@ class _PlainCommand(TyperCommand):
             name = next((name for name in parameter.opts if name in typed), parameter.opts[0])
             value = reader_of(self.annotations[parameter.name], name)(value)
         return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+
+
+def _with_pairs(args: Sequence[str], own: Collection[str]) -> list[str]:
+    """Return words with flags of other programs as KEY=VALUE: --tensor-model-parallel-size 4.
+
+    Columns may be written as flags, too. Options of the command, `own`, stay as they are, and words
+    that nothing knows, for typer to refuse.
+    """
+    if not any(word.startswith("--") and word.partition("=")[0] not in own for word in args):
+        return [*args]
+    from warehouse.evaluate.words import is_name
+
+    words: list[str] = []
+    left = [*reversed(args)]
+    while left:
+        word = left.pop()
+        name, equals, value = word.partition("=")
+        if word == "--" or not name.startswith("--") or name in own or not is_name(name):
+            words.append(word)
+            continue
+        is_flag = not equals and (not left or left[-1].startswith("--") or "=" in left[-1])
+        value = "true" if is_flag else value if equals else left.pop()
+        words.append(f"{name[2:]}={value}")
+    return words
 
 
 def _refuse_two_values(given: Sequence[Any], args: Sequence[str]) -> None:

@@ -92,12 +92,11 @@ def measure(
 def _drop(db: Path, name: str) -> None:
     from warehouse.measure.store import drop_measurements
 
-    with working("dropping rows and shrinking the file"):
+    with working("dropping rows"):
         runs, report = drop_measurements(db, name)
-    freed = max(report.bytes_before - report.bytes_after, 0)
     say(
         f"dropped {name}: {count(runs, 'run')}, with {count(report.cells, 'cell')} evaluated "
-        f"for them alone, {freed / 1e6:,.1f} MB freed"
+        f"for them alone; {report.free_in_words}"
     )
 
 

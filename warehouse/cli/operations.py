@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put_for_people, say
+from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
     Best,
@@ -19,85 +19,17 @@ from warehouse.cli.options import (
     refuse_given,
 )
 from warehouse.cli.output import Output
-from warehouse.options import (
-    CatalogFile,
-    EstimatorName,
-    ProblemFilters,
-    given,
-    text_option,
-    whole_option,
-)
+from warehouse.options import ConfigurationOptions, EstimatorName, ProblemFilters, whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from estimators.contract import Columns, Mends, Scalar
+    from estimators.contract import Columns, Mends
     from estimators.estimator import Estimator
 
 
 DEFAULT_ESTIMATOR = registry.default("operations")
-
-
-@dataclass(frozen=True)
-class OperationFilters(ProblemFilters):
-    """Values of a problem: filters with --best, otherwise values of the configuration."""
-
-    attention: Annotated[str | None, text_option("--attention", "NAME", "flash, unfused ...")] = (
-        None
-    )
-
-
-@dataclass(frozen=True)
-class LayoutOptions:
-    """Values of one layout."""
-
-    activation_recompute: Annotated[
-        str | None, text_option("--activation-recompute", "NAME", "none or full.")
-    ] = None
-    data_parallel: Annotated[int | None, whole_option("--data-parallel", "Replicas.")] = None
-    tensor_parallel: Annotated[
-        int | None, whole_option("--tensor-parallel", "Tensor-parallel degree.")
-    ] = None
-    tensor_parallel_2: Annotated[
-        int | None, whole_option("--tensor-parallel-2", "Second SUMMA axis.")
-    ] = None
-    context_parallel: Annotated[
-        int | None, whole_option("--context-parallel", "Context-parallel degree.")
-    ] = None
-    pipeline_parallel: Annotated[
-        int | None, whole_option("--pipeline-parallel", "Pipeline stages.")
-    ] = None
-    virtual_pipeline: Annotated[
-        int | None,
-        whole_option(
-            "--virtual-pipeline", "Virtual pipeline (VP): chunks that a stage interleaves."
-        ),
-    ] = None
-    microbatch_size: Annotated[
-        int | None, whole_option("--microbatch-size", "Sequences of a microbatch.")
-    ] = None
-    summa_panels: Annotated[
-        int | None, whole_option("--summa-panels", "Panels of a SUMMA product.")
-    ] = None
-    nvlink_tensor_parallel: Annotated[
-        int | None,
-        whole_option("--nvlink-tensor-parallel", "GPUs of the tensor group in one domain."),
-    ] = None
-    nvlink_tensor_parallel_2: Annotated[
-        int | None,
-        whole_option("--nvlink-tensor-parallel-2", "GPUs of the second axis in one domain."),
-    ] = None
-    nvlink_context_parallel: Annotated[
-        int | None,
-        whole_option("--nvlink-context-parallel", "GPUs of the context group in one domain."),
-    ] = None
-    nvlink_data_parallel: Annotated[
-        int | None, whole_option("--nvlink-data-parallel", "Replicas in one domain.")
-    ] = None
-    nvlink_pipeline_parallel: Annotated[
-        int | None, whole_option("--nvlink-pipeline-parallel", "Stages in one domain.")
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -131,8 +63,8 @@ class SourceOptions:
         return [*(self.pairs or ()), *(self.setting or ())]
 
 
-_FILTERS = tuple(field.name for field in fields(OperationFilters))
-_LAYOUT = tuple(field.name for field in fields(LayoutOptions))
+_FILTERS = (*(field.name for field in fields(ProblemFilters)), "attention")
+"""Columns that a line or a table names; the other columns of a layout follow."""
 
 _SHOWN = (
     *("operation", "forward_collectives", "backward_collectives"),
@@ -146,27 +78,27 @@ _SHOWN = (
 
 def operations(
     source: SourceOptions,
-    filters: OperationFilters,
-    layout: LayoutOptions,
+    problem: ConfigurationOptions,
     mending: Mending,
     output: Output,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     into_db: IntoDatabase = False,
-    catalog: CatalogFile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Show where the time of a step goes, operation by operation.
 
-    Options describe one configuration, with defaults as in `evaluate`. --config takes several from
-    a file. --best takes the fastest layout that fits of every stored problem that passes the first
-    options, as in `rank`. Operations are in the order of a layer, then the collectives of
-    replicas and the transfers between stages. The bubble takes the rest of the step.
+    Options and KEY=VALUE describe one configuration; the layout and the defaults are those of
+    `why`. --config takes several from a file, with the defaults of `evaluate`. --best takes the
+    best layout of every stored problem that passes, as in `rank`. Operations are in the order of a
+    layer, then the collectives of replicas and the transfers between stages. The bubble takes the
+    rest of the step.
 
     Figures of a table are for one GPU and one step. JSON and CSV also have the figures for one
     layer and one microbatch, forward and backward: the columns of view operation_breakdown. Nothing
     is stored without --into-db.
     """
     from estimators.columns import COLUMNS
+    from warehouse.ask.configuration import read_configuration
     from warehouse.ask.operations import (
         break_down,
         breakdown,
@@ -178,27 +110,32 @@ def operations(
     from warehouse.database.catalog import packaged_catalog
     from warehouse.database.connection import writing
     from warehouse.database.meanings import OTHER_COLUMNS
+    from warehouse.plan.question_words import batch_in_words
     from warehouse.studies.definitions import every_definition
 
     output.expect((*COLUMNS, *OTHER_COLUMNS))
     chosen = registry.get(estimator or DEFAULT_ESTIMATOR)
     operations_of(chosen)
     mends = mending.mends(chosen)
-    values = {**given(filters), **given(layout)}
-    _refuse_mixtures(values, source)
-    defined = every_definition(db, catalog)
+    pairs = [*problem.pairs(), *source.given]
+    _refuse_mixtures(pairs, source)
+    defined = every_definition(db, problem.catalog)
     known = defined.added_to(packaged_catalog())
+    rule = ""
     if source.best:
-        configurations = _best(db, chosen, values, mends)
+        configurations = _best(db, chosen, pairs, mends)
     elif source.config:
         configurations = configurations_of(chosen, source.config, source.row, known, mends)
     else:
-        pairs = [*(f"{name}={value}" for name, value in values.items()), *source.given]
-        configurations = given_configuration(chosen, pairs, known, mends)
+        query, _, known = read_configuration(db, chosen, source.given, problem, mends)
+        configurations = given_configuration(chosen, query.given, known, mends)
+        rule = query.rule
     cells = break_down(chosen, configurations, mends, known)
     columns, rows = breakdown(chosen, cells)
     records = [dict(zip(columns, row, strict=True)) for row in rows]
-    differing = _differing(records)
+    layout = [*chosen.choice_columns, *chosen.relations[0].keys]
+    told = [name for name in dict.fromkeys((*_FILTERS, *layout)) if name in columns]
+    differing = _differing(records, told)
     if output.is_for_people:
         columns = (*differing, *(name for name in _SHOWN if _is_used(name, records)))
         rows = [[record[name] for name in columns] for record in records]
@@ -207,19 +144,22 @@ def operations(
         with writing(db) as connection:
             study, new = store_breakdown(connection, chosen, cells, mends, defined)
         say(f'{db}: {count(len(cells), "cell")} in study "{study}", {new:,} of them new')
-    for line in _summary(records, differing):
+    say(title_line(chosen.name))
+    for line in _summary(records, told, differing):
         say(line)
+    if rule:
+        say(batch_in_words(records[0]["global_batch_size"], records[0]) + rule)
     with output.opened():
         put_for_people(columns, rows)
 
 
-def _refuse_mixtures(values: dict[str, Scalar], source: SourceOptions) -> None:
+def _refuse_mixtures(pairs: Sequence[str], source: SourceOptions) -> None:
     """Refuse options that contradict one another."""
     from warehouse.errors import UsageError
 
     config, best = source.config, source.best
-    named = [f"--{n.replace('_', '-')}" for n in values if config or n not in _FILTERS]
-    named += source.given
+    names = [pair.partition("=")[0].removeprefix("--").replace("-", "_") for pair in pairs]
+    named = [f"--{n.replace('_', '-')}" for n in names if config or n not in _FILTERS]
     if config and best:
         raise UsageError("`--config` and `--best` exclude each other", "use one of them")
     if (config or best) and named:
@@ -228,17 +168,21 @@ def _refuse_mixtures(values: dict[str, Scalar], source: SourceOptions) -> None:
         raise UsageError(f"`{named[0]}` and `{other}` exclude each other", hint)
     if not config:
         refuse_given({"--row": source.row}, "needs `--config`", "name the file that has the row")
-    if not (values or source.given or config or best):
+    if not (pairs or config or best):
         hint = "name --model, --accelerator and --num-gpus, a file with --config, or --best"
         raise UsageError("no configuration is named", hint)
 
 
-def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends) -> Columns:
+def _best(db: Path, estimator: Estimator, pairs: Sequence[str], mends: Mends) -> Columns:
     from estimators.contract import variant_name
     from warehouse.ask.operations import best_configurations
     from warehouse.database.connection import open_for_read
+    from warehouse.evaluate.one import read_pairs, read_values
 
-    filters = {**filters, "variant": variant_name(mends, estimator.mends)}
+    relation = estimator.relations[0]
+    values = read_values(relation, read_pairs(estimator, relation, pairs))
+    given = {name: value for name, value in values.items() if isinstance(value, (int, str))}
+    filters = {**given, "variant": variant_name(mends, estimator.mends)}
     with open_for_read(db) as connection:
         configurations, num_without = best_configurations(connection, estimator, filters)
     if num_without:
@@ -246,9 +190,9 @@ def _best(db: Path, estimator: Estimator, filters: dict[str, Any], mends: Mends)
     return configurations
 
 
-def _differing(rows: list[dict[str, Any]]) -> list[str]:
+def _differing(rows: list[dict[str, Any]], told: Sequence[str]) -> list[str]:
     """Return the columns of problem and layout that differ between the configurations."""
-    names = [name for name in (*_FILTERS, *_LAYOUT) if len({row[name] for row in rows}) > 1]
+    names = [name for name in told if len({row[name] for row in rows}) > 1]
     kinds = {tuple(row[name] for name in names) for row in rows}
     # the points of a hardware sweep differ in columns that the view lacks
     is_told_apart = len(kinds) == len({row["cell_id"] for row in rows})
@@ -263,14 +207,16 @@ def _is_used(name: str, rows: list[dict[str, Any]]) -> bool:
     return any(row[f"comm_group_size{ending}"] > 1 for row in rows)
 
 
-def _summary(rows: list[dict[str, Any]], differing: list[str]) -> Iterator[str]:
+def _summary(
+    rows: list[dict[str, Any]], told: Sequence[str], differing: list[str]
+) -> Iterator[str]:
     """Yield what all configurations share, then the step and the longest operation of each."""
     from estimators.columns import COLUMNS
 
     first = rows[0]
     common = [
         name
-        for name in ("variant", *_FILTERS, *_LAYOUT)
+        for name in ("variant", *told)
         if name not in differing
         and first[name] is not None
         and (COLUMNS[name].kind == "str" or first[name] != COLUMNS[name].neutral)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warehouse.cli.common import put, put_page, say, title_line
+from warehouse.cli.common import put, put_page, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
@@ -32,9 +32,12 @@ _STEPS = ("stage", "action")
 
 @dataclass(frozen=True)
 class ShownOptions:
-    """Options of the report."""
+    """Options of the page."""
 
     top: Top = DEFAULT_TOP
+    details: Annotated[
+        bool, typer.Option("--details", help="Print the tables behind the answer as well.")
+    ] = False
     dry_run: DryRun = False
     yes: Yes = False
     show_sql: Annotated[
@@ -59,9 +62,12 @@ def plan(
 ) -> None:
     """Plan a run: its best layouts, days, dollars and energy.
 
-    Give a GPU count, or one or several limits. Within limits, plan tries powers of two, then three
-    counts between the best and the next. Of the counts that it tried, it takes the fastest within
-    the limits, or the cheapest if --days is one of them. It first prints how many layouts are not
+    Give a GPU count, or one or several limits. Of N GPUs a plan uses as many as are fastest; the
+    others are idle, and paid for. Within limits, plan tries powers of two, then three counts
+    between the best and the next. Of the counts that it tried, it takes the fastest within the
+    limits, or the cheapest if --days is one of them. Without --batch it takes the usual batch of a
+    run of this size, or, where no count meets the limits with it, the smallest published one with
+    which a count does. It first prints how many layouts are not
     stored yet, then evaluates and stores them.
 
     Prices and power are published ones unless given. If none is published, the figure is missing
@@ -90,7 +96,6 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         output.expect(TABLES, csv=LAYOUTS)
 
     def say_question(run: TrainingRun) -> None:
-        say(title_line(run.request.estimator))
         # a page begins with the question
         for line in question_lines(run) if shown.dry_run or not output.is_for_people else ():
             say(line)
@@ -103,7 +108,9 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
         return
     answer = answer_plan(run, sweep, db, top, partial(_store, is_confirmed=shown.yes))
     with output.opened():
-        put_page(plan_page(answer, top))
+        # a choice of columns is one of tables
+        has_details = shown.details or bool(output.chosen)
+        put_page(plan_page(answer, top, has_details=has_details))
         if shown.show_sql and output.is_for_people:
             begin, end = ("```sql\n", "```\n") if output.form is Format.MARKDOWN else ("", "")
             for name, query in answer.queries.items():
@@ -175,6 +182,8 @@ def _store(sweep: Sweep, database: Path, *, is_confirmed: bool) -> None:
     from warehouse.sweep.estimate import cost_in_words, cost_of
     from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 
+    if not sweep.missing_cells:
+        return
     if sweep.missing_rows < LEAST_ROWS:
         say(sweep.in_words())
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import Annotated
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +14,9 @@ from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.options import number_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def sql(
@@ -24,7 +29,8 @@ def sql(
         float,
         number_option(
             "--timeout",
-            "Stop the query, and its rows on a terminal, after this time.",
+            "Stop the query and the printing of its rows after this time; in a pipe, the time of a "
+            "slow reader does not count. Rows that go to --out FILE are written to the last.",
             metavar="SECONDS",
             is_usage=True,
         ),
@@ -44,12 +50,25 @@ def sql(
 
     text = query_text(query)
     limits = Limits(seconds=timeout, memory=memory)
-    to_terminal = output.out is None and terminal_width() is not None
+    # a pager keeps a pipe waiting until its reader turns the page
+    clock = time.monotonic if terminal_width() is not None else time.process_time
+    printing = None if output.out is not None else clock
     with (
-        select(db, text, limits, bound_process=True, counts_printing=to_terminal) as result,
+        select(db, text, limits, bound_process=True, printing=printing) as result,
         output.opened(),
     ):
-        put(result.columns, result.blocks)
+        put(result.columns, result.blocks, named_columns(text, result.columns))
+
+
+_ALL = re.compile(r"(?:\bselect(?:\s+distinct)?|,|\.)\s*\*", re.IGNORECASE)
+
+
+def named_columns(query: str, columns: Sequence[str]) -> Sequence[str]:
+    """Return the columns of a result that its query names: all, or with * those in its text."""
+    if re.search(r"\bselect\b", query, re.IGNORECASE) and not _ALL.search(query):
+        return columns
+    words = {word.lower() for word in re.findall(r"\w+", query)}
+    return [name for name in columns if name.lower() in words]
 
 
 def query_text(query: str) -> str:

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warehouse import settings
-from warehouse.cli.common import fetched, records, say
+from warehouse.cli.common import PAPER, fetched, records, say
 from warehouse.cli.database import bring_up_to_date
 from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.cli.sweep import run_with_progress, summary
 from warehouse.options import PlanOptions
-from warehouse.show.formats import count
+from warehouse.show.formats import count, entry_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from warehouse.plan.answer import PlanAnswer
     from warehouse.plan.search import Sweep
+    from warehouse.show.page import Entry
 
 STUDIES = "quickstart.csv"
 """File of the packaged studies that lists those of the quickstart, in their order."""
@@ -34,15 +35,15 @@ TRY_NEXT = (
 )
 """Commands to try next."""
 
-PAPER = "arXiv 2104.04473"
+PAPER_OF_RUN = "arXiv 2104.04473"
 ACCELERATOR = "A100 SXM 80GB"
 FRAMEWORK = "megatron_lm_2021"
 """The program of the paper, for a plan to compare with what it measured."""
 
-LARGEST = PlanOptions(450e9, "megatron_1T", ACCELERATOR, 3072, 3072, framework=FRAMEWORK)
+LARGEST = PlanOptions(450e9, "megatron_1T", ACCELERATOR, 3072, [3072], framework=FRAMEWORK)
 """The largest run of the paper (table 1), with the tokens of section 5.1."""
 
-SMALLEST = PlanOptions(300e9, "megatron_1.7B", ACCELERATOR, 32, 512, framework=FRAMEWORK)
+SMALLEST = PlanOptions(300e9, "megatron_1.7B", ACCELERATOR, 32, [512], framework=FRAMEWORK)
 """The smallest run of that table, with the tokens of GPT-3 (arXiv 2005.14165)."""
 
 _PUBLISHED = """\
@@ -121,7 +122,7 @@ def _answer_lines(db: Path, options: PlanOptions) -> list[str]:
     """Plan a published run, store its layouts, and return the answer next to what was measured."""
     from warehouse.database.connection import open_for_read, open_once
     from warehouse.plan.run import answer_plan, first_sweep
-    from warehouse.plan.words import summary_lines
+    from warehouse.plan.words import answer_entries
 
     with open_once(db):
         answer = answer_plan(*first_sweep(options, db), db, store=_store)
@@ -134,8 +135,7 @@ def _answer_lines(db: Path, options: PlanOptions) -> list[str]:
         f"Best layout of {options.model}: {options.tokens / 1e9:,.0f} G tokens on "
         f"{options.num_gpus:,} {options.accelerator}, nothing fitted",
         "",
-        *summary_lines(answer),
-        *_published_lines(answer, published),
+        *entry_lines([*answer_entries(answer), _as_measured(answer, published)], PAPER),
         "",
         f"{db} holds {count(published['num_stored'], 'configuration')} "
         f"({db.stat().st_size / 1e6:,.0f} MB)",
@@ -146,7 +146,8 @@ def _store(sweep: Sweep, database: Path) -> None:
     say(summary(run_with_progress(database, sweep.study)))
 
 
-def _published_lines(answer: PlanAnswer, published: dict[str, Any]) -> list[str]:
+def _as_measured(answer: PlanAnswer, published: dict[str, Any]) -> Entry:
+    """Return the time of the published layout, measured and predicted."""
     from warehouse.show.units import run_time_in_words
 
     steps = answer.best["training_seconds"] / answer.best["step_seconds"]
@@ -154,9 +155,9 @@ def _published_lines(answer: PlanAnswer, published: dict[str, Any]) -> list[str]
         run_time_in_words(steps * published[name])
         for name in ("published_step_seconds", "step_seconds")
     )
-    return [
-        f"  published  {answer.in_words(published)}: {measured} at the measured step; "
-        f"predicted {predicted} ({100 * published['time_relative_error']:+.1f} %)",
-        f"  accuracy   {100 * published['mean_error']:.1f} % mean error on the "
-        f"{published['num_timed']} steps of its table ({PAPER})",
-    ]
+    return (
+        "published",
+        f"{answer.in_words(published)}: {measured} at the measured step, predicted {predicted} "
+        f"({100 * published['time_relative_error']:+.1f} %); {100 * published['mean_error']:.1f} % "
+        f"mean error on the {published['num_timed']} steps of its table ({PAPER_OF_RUN})",
+    )

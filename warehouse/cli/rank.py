@@ -9,7 +9,16 @@ import typer
 from warehouse.cli.common import put_for_people, say, title_line
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase, Top
 from warehouse.cli.output import Output
-from warehouse.options import EstimatorName, RankFilters, StudyName, Variant, given
+from warehouse.limits import FIT_PROBABILITY
+from warehouse.options import (
+    EstimatorName,
+    FitProbability,
+    HardwareVariants,
+    RankFilters,
+    StudyName,
+    Variant,
+    given,
+)
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -32,12 +41,15 @@ def rank(
         str,
         typer.Option("--by", metavar="COLUMN", help="A column of configuration, best value first."),
     ] = "step_seconds",
+    hardware_variants: HardwareVariants = False,
     top: Top = None,
+    fit_probability: FitProbability = FIT_PROBABILITY,
     output: Output,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
-    """Show the fastest layouts that fit in memory.
+    """Show the fastest layouts that are likely to fit in memory.
 
+    Layouts that fit by the estimate, but with less than --fit-probability, come after them.
     Layouts compete within one problem: one model on one system with one number of GPUs and one
     batch. Filters that leave one problem show its 10 fastest layouts; filters that leave several
     show the fastest of each. --top sets how many layouts of each problem are shown. With --strategy
@@ -47,6 +59,9 @@ def rank(
 
     Only layouts that a search found have a rank. Single layouts, from a file of configurations or
     of measurements, have none; they are shown if no search is stored.
+
+    A study may change the rates of a product and keep its name. Such problems are shown only if
+    --study or --hardware-variants asks for them, or if no other is stored.
 
     --by ranks by another column, such as network_bytes_per_flop, utilization or memory_bytes.
     Tables use GB and percent, and omit columns with the same value in all rows. JSON and CSV use
@@ -66,6 +81,8 @@ def rank(
             top=top,
             by=by,
             study=study,
+            fit_probability=fit_probability,
+            hardware_variants=hardware_variants,
         )
     say(title_line(str(filters["estimator"])))
     _say_scope(layouts, filters, by)
@@ -97,6 +114,7 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
         ("no layout fits in memory", ranking.num_without),
         (f"without {by}", ranking.num_without_figure),
         ("without a step time", ranking.num_without_time),
+        ("left out, products with changed rates (--hardware-variants)", ranking.num_changed),
     )
     for reason, number in apart:
         if number:

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ from warehouse.cli.common import put, put_document, say
 from warehouse.cli.display import terminal_width
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
+from warehouse.errors import UsageError
+from warehouse.options import text_option
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ _LEAST = 40
 _SIGNATURE = 40
 """Characters of a macro's call that a list shows."""
 
+_DOCUMENTS = {"plan": "warehouse.plan.document:PlanDocument"}
+"""Command whose JSON is a document -> the type of this document."""
+
 _THINGS = ("name", "kind", "role", "layer", "what", "grain", "key", "rows")
 _COLUMNS = ("name", "type", "unit", "meaning", "source")
 _USES = ("name", "role", "layer", "type")
@@ -53,6 +59,10 @@ def schema(
             help="A table, view, macro or column, or the role of some, such as mart.",
         ),
     ] = None,
+    json_schema: Annotated[
+        str | None,
+        text_option("--json-schema", "COMMAND", "Print the schema of a command's JSON: plan."),
+    ] = None,
     output: Output,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
@@ -65,6 +75,9 @@ def schema(
     occurs. Without a database the schema of the package is shown. CSV and Markdown have one table:
     the list, the columns of one entry, or the places of a column.
     """
+    if json_schema is not None:
+        _put_json_schema(json_schema, name, output)
+        return
     from warehouse.database.describe import Description
 
     columns = (*_THINGS, *_COLUMNS, *_USES)
@@ -89,6 +102,20 @@ def schema(
             put_document({"database": str(db) if is_stored else None, **answer})
         else:
             put(list(records[0]), [[list(record.values()) for record in records]])
+
+
+def _put_json_schema(command: str, name: str | None, output: Output) -> None:
+    """Print the schema of the document of a command, as JSON in every format."""
+    if name is not None:
+        raise UsageError(f"`--json-schema` and NAME {name} exclude one another", "use one of them")
+    if command not in _DOCUMENTS:
+        known = ", ".join(_DOCUMENTS)
+        raise UsageError(f"`--json-schema` {command}: it has no schema", f"use {known}")
+    from warehouse.show.json_schema import schema_of
+
+    module, _, document = _DOCUMENTS[command].partition(":")
+    with output.opened():
+        put_document(schema_of(getattr(import_module(module), document)))
 
 
 def _listed(described: Description, name: str | None) -> list[Thing] | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from estimators.columns import COLUMNS
+from estimators.registry import all_estimators, default, get
 from warehouse.cli.common import put, put_document, say
 from warehouse.cli.options import (
     DEFAULT_DATABASE,
@@ -15,12 +17,11 @@ from warehouse.cli.options import (
     ReadDatabase,
     Relation,
     UsualEstimator,
-    chosen_estimator,
     refuse_given,
 )
 from warehouse.cli.output import Output
 from warehouse.errors import UsageError
-from warehouse.options import CatalogFile, Profile
+from warehouse.options import ConfigurationOptions
 from warehouse.show.formats import Format
 from warehouse.show.units import STEP_PARTS, in_words, stages_in_words
 from warehouse.show.values import json_value
@@ -40,11 +41,15 @@ _PARTS = (*STEP_PARTS, "steady_seconds", "gradient_reduction_seconds")
 
 
 def show(
+    problem: ConfigurationOptions,
     mending: Mending,
     output: Output,
     pairs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE...", help="The configuration; the rest are defaults."),
+        typer.Argument(
+            metavar="KEY=VALUE...",
+            help="The configuration, or a layout as it is printed; the rest are defaults.",
+        ),
     ] = None,
     estimator: UsualEstimator = None,
     relation: Relation = None,
@@ -56,38 +61,40 @@ def show(
             "communication, latency or electricity.",
         ),
     ] = None,
-    catalog: CatalogFile = None,
-    profile: Profile = None,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Show the estimate of one configuration.
 
     Keys are the columns that `evaluate` reads, or their names in the estimator's source (d_model,
-    p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false. The report marks
-    default values, and shows published figures next to corrected ones that differ. Nothing is
-    stored; the database is read only for the constants of a profile and for systems of studies.
+    p_pipe). Numbers may be written 13e12 or 1_000_000, flags true or false. The batch and the
+    NVLink domain are those of `plan` by default; formulas as published keep the defaults of their
+    source. The report marks default values, and shows published figures next to corrected ones
+    that differ. Nothing is stored; the database is read only for the constants of a profile and for
+    systems of studies. The first word may be the estimator.
 
     --table prints a table as the source's notebook prints it, over the batches of the notebook.
     Given values hold in all of its rows.
     """
-    from warehouse.database.catalog import packaged_catalog
+    from warehouse.ask.configuration import read_configuration
     from warehouse.evaluate.file import find_relation
-    from warehouse.evaluate.one import read_pairs, show_configuration
-    from warehouse.evaluate.profiles import load_profiles, with_profiles
+    from warehouse.evaluate.one import show_configuration
+    from warehouse.evaluate.profiles import profiled_catalog
     from warehouse.studies.definitions import every_definition
 
     first, *others = pairs or [""]
-    is_former = first != "" and "=" not in first
-    chosen = chosen_estimator(estimator, first if is_former else None)
-    pairs = others if is_former else pairs or []
+    named = first if first.replace("-", "_") in {each.name for each in all_estimators()} else None
+    if named is not None and estimator is not None:
+        given_twice = f"the estimator is given twice: {named}, {estimator}"
+        raise UsageError(given_twice, f"leave {named} out")
+    chosen = get(estimator or named or default("measure"))
+    pairs = others if named else pairs or []
     mends = mending.mends(chosen)
-    defined = every_definition(db, catalog)
-    known = defined.added_to(packaged_catalog())
-    known = with_profiles(known, lambda: load_profiles(db), chosen, profile)
     if table is not None:
         hint = "leave --relation out: the table decides it"
         refuse_given({"--relation": relation}, "and `--table` exclude each other", hint)
-        _put_table(chosen, table, pairs, mends, known, output)
+        defined = every_definition(db, problem.catalog)
+        known = profiled_catalog(db, chosen, problem.profile, defined)
+        _put_table(chosen, table, [*problem.pairs(), *pairs], mends, known, output)
         return
     if output.chosen and output.form is Format.TABLE:
         raise UsageError(
@@ -95,12 +102,11 @@ def show(
             "--format csv shows the names of all columns",
         )
     grain = find_relation(chosen, relation)
-    given = read_pairs(chosen, grain, pairs)
-    if profile is not None:
-        given.setdefault("profile", profile)
-    shown = show_configuration(chosen, grain, given, mends, known)
+    query, given, known = read_configuration(db, chosen, pairs, problem, mends, grain)
+    shown = show_configuration(chosen, grain, query.given, mends, known, given)
+    shown = replace(shown, given=frozenset(given))
     is_default = mending == Mending()
-    published = _published(shown, given, known) if mends and is_default else None
+    published = _published(shown, query.given, known) if mends and is_default else None
     with output.opened():
         _put_configuration(shown, published, output.form)
 

@@ -71,7 +71,8 @@ def status(
 ) -> None:
     """Show what is stored, and how far a running sweep is.
 
-    Lists studies, rows by table and the size of the file. While a sweep holds the database, the
+    Lists studies, rows by table and the size of the file; questions of `plan` are counted in a
+    line. While a sweep holds the database, the
     figures come from the sweep's progress file. CSV has the studies alone. Superseded rows are
     those that a newer version of their estimator replaced: no view shows them.
     """
@@ -94,6 +95,9 @@ def _stored_page(db: Path) -> Page:
     from warehouse.database.connection import is_snapshot, open_for_read
     from warehouse.database.facts import folder_of, is_folder, read_facts
     from warehouse.database.paths import leftovers
+    from warehouse.settings import plan_cache_bytes
+    from warehouse.show.units import size_in_words
+    from warehouse.sweep.plan_cache import cached_questions
 
     with open_for_read(db) as connection:
         is_written = is_snapshot(connection, db)
@@ -101,9 +105,16 @@ def _stored_page(db: Path) -> Page:
         left = {} if is_written else leftovers(db.resolve())
         query = f"select {', '.join(_STUDIES)} from study_progress order by study"
         studies = fetched(connection, query)
+        questions = cached_questions(connection)
         relations = fetched(connection, _COUNT_ROWS)
     size, folder = db.stat().st_size, folder_of(db)
     num_facts = len(read_facts(folder).live()) if is_folder(folder) else 0
+    cache = {
+        "questions": len(questions),
+        "rows": sum(question.num_rows for question in questions),
+        "bytes": round(sum(question.num_bytes for question in questions)),
+        "most_bytes": round(plan_cache_bytes()),
+    }
     document = {
         "database": str(db),
         "bytes": size,
@@ -111,11 +122,18 @@ def _stored_page(db: Path) -> Page:
         "running": None,
         "leftovers": {path.name: size for path, size in left.items()},
         "studies": records(studies),
+        "plan_cache": cache,
         "relations": records(relations),
     }
     running = "" if is_written else ", no sweep is running"
     facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
     remarks = [f"{db}: {size / 1e6:,.1f} MB{running}{facts}"]
+    if cache["questions"]:
+        remarks.append(
+            f"{count(cache['questions'], 'question')} of `plan`: {count(cache['rows'], 'row')}, "
+            f"{size_in_words(cache['bytes'])} of at most {size_in_words(cache['most_bytes'])}; "
+            "the oldest go first (plan_cache_gb)"
+        )
     if left:
         remarks.append(
             f"{db}: a command that was killed left {', '.join(path.name for path in left)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warehouse.cli.common import fetched, put_document, put_page, records, say
-from warehouse.cli.comparison import comparison, comparison_columns
+from warehouse.cli.comparison import comparison, comparison_columns, summary
 from warehouse.cli.options import DEFAULT_DATABASE, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
@@ -42,6 +42,12 @@ def validate(
     measurements: Annotated[
         bool, typer.Option("--measurements", help="List every measurement, too.")
     ] = False,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details", help="List every check, and the errors by group, row, degree and run."
+        ),
+    ] = False,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="First read every value of every table, and stop at damage."),
@@ -50,8 +56,10 @@ def validate(
 ) -> None:
     """Run the checks and compare estimates with measurements.
 
-    A check is a query that must return no row; the exit code is 4 if one returns any. The
-    comparison follows: the errors by group of measurements, with those of the best constant; the
+    A check is a query that must return no row; the exit code is 4 if one returns any. A summary
+    of the errors follows, a line for each estimator and each set of your own runs.
+
+    --details shows the errors by group of measurements, with those of the best constant; the
     share of measurements within the intervals of the estimates; the errors by reference table,
     estimator and variant, with those of simple baselines; each published step; the errors by
     degree; the times of whole runs; and the ranks of published layouts. CSV has the first table.
@@ -68,7 +76,8 @@ def validate(
         refuse_damaged_facts(db)
         if deep:
             check_deeply(connection, db)
-        failed = run_checks(connection)
+        is_brief = output.is_for_people and not (details or measurements or output.chosen)
+        failed = run_checks(connection, is_brief=is_brief)
         with working("comparing with measurements"):
             keep_view(connection, COMPARISON)
         with output.opened():
@@ -78,6 +87,10 @@ def validate(
                     for name in TABLES
                 }
                 put_document({"failed_checks": failed, **tables})
+            elif is_brief:
+                errors = summary(connection)
+                put_page(Page(None, errors, [errors]))
+                say("--details lists every check, and the errors by group and by row")
             else:
                 sections = comparison(connection, every_row=measurements)
                 table = replace(sections[0], heading="the first table")
@@ -124,20 +137,27 @@ def check_deeply(connection: DuckDBPyConnection, db: Path) -> None:
     )
 
 
-def run_checks(connection: DuckDBPyConnection) -> list[str]:
-    """Run every check, print its result to stderr, and return the names of those that failed."""
+def run_checks(connection: DuckDBPyConnection, *, is_brief: bool = False) -> list[str]:
+    """Run every check, print its result to stderr, and return the names of those that failed.
+
+    `is_brief` prints the failed ones, and one line for the others.
+    """
     from warehouse.database.problem_facts import find_problems
     from warehouse.database.views import checks
 
     failed = []
     find_problems(connection)
-    for check in checks():
+    every = checks()
+    for check in every:
         with working(f"check {check.name}"):
             columns, rows = fetched(connection, check.sql)
-        say(f"{check.name}: {count(len(rows), 'row') if rows else 'ok'} ({check.what})")
+        if rows or not is_brief:
+            say(f"{check.name}: {count(len(rows), 'row') if rows else 'ok'} ({check.what})")
         if rows:
             failed.append(check.name)
             write(sys.stderr, columns, [rows[:MAX_SHOWN]])
             if len(rows) > MAX_SHOWN:
                 say(f"... and {count(len(rows) - MAX_SHOWN, 'more row')}")
+    if is_brief:
+        say(f"{count(len(every) - len(failed), 'check')} ok, {len(failed)} failed")
     return failed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,25 +12,15 @@ from warehouse.cli.display import shown_width
 from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import progress_line
-from warehouse.options import (
-    Accelerator,
-    CatalogFile,
-    EstimatorName,
-    Framework,
-    GlobalBatchSize,
-    Model,
-    NumGpus,
-    Precision,
-    Profile,
-    SequenceLength,
-    Tokens,
-)
+from warehouse.limits import FIT_PROBABILITY
+from warehouse.options import ConfigurationOptions, EstimatorName, FitProbability
 from warehouse.show.formats import count
 from warehouse.show.page import Page, Section
 from warehouse.show.values import Figure, json_value
 
 if TYPE_CHECKING:
-    from warehouse.ask.why import Diagnosis, LayoutQuery
+    from warehouse.ask.configuration import LayoutQuery
+    from warehouse.ask.why import Diagnosis
     from warehouse.show.values import Row
 
 DEFAULT_ESTIMATOR = registry.default("why")
@@ -47,35 +36,19 @@ _RULE_ROWS = ("rule", "column", "value", "reason")
 """Columns of the tables that people read, then those of CSV: for an admitted layout, or another."""
 
 
-@dataclass(frozen=True)
-class ProblemOptions:
-    """Options of the problem, as `plan` has them; KEY=VALUE gives the same."""
-
-    model: Model = None
-    accelerator: Accelerator = None
-    num_gpus: NumGpus = None
-    global_batch_size: GlobalBatchSize = None
-    seq_len: SequenceLength = None
-    framework: Framework = None
-    precision: Precision = None
-
-    def pairs(self) -> list[str]:
-        """Return the options that were given as KEY=VALUE."""
-        return [f"{name}={value}" for name, value in vars(self).items() if value is not None]
-
-
 def why(
+    *,
     pairs: Annotated[
-        list[str],
-        typer.Argument(metavar="KEY=VALUE...", help="The layout, as `explain` and `show` take it."),
-    ],
-    problem: ProblemOptions,
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE...", help="The layout: dp32 tp4 pp4 zero1, or tensor_parallel=4 ..."
+        ),
+    ] = None,
+    problem: ConfigurationOptions,
     mending: Mending,
     output: Output,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
-    tokens: Tokens = None,
-    profile: Profile = None,
-    catalog: CatalogFile = None,
+    fit_probability: FitProbability = FIT_PROBABILITY,
     db: ReadDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Say why a layout is not the best.
@@ -85,8 +58,8 @@ def why(
     most (data parallelism adapts). If the layout does not fit, it has the excess and the parts of
     the memory. If a rule excludes the layout, it has the rule with the values that it reads.
     Missing inputs take defaults, which are shown; the default batch is that of `plan`, for --tokens
-    or for 20 tokens per active parameter. --model, --accelerator, --gpus and --batch are those of
-    `plan`, and may be given as KEY=VALUE instead.
+    or for 20 tokens per active parameter. The layout may be given as it is printed, or by the names
+    that Megatron and torchtitan have for its degrees.
     """
     from warehouse.ask.why import diagnose_pairs
 
@@ -95,13 +68,11 @@ def why(
     chosen = estimator or DEFAULT_ESTIMATOR
     with progress_line("layouts evaluated") as on_evaluated:
         query, found = diagnose_pairs(
-            *(db, [*problem.pairs(), *pairs]),
+            *(db, pairs or (), problem),
             estimator=chosen,
             variant=mending.variant,
             mend=mending.mend,
-            tokens=tokens,
-            profile=profile,
-            catalog=catalog,
+            fit_probability=fit_probability,
             on_evaluated=on_evaluated,
         )
     with output.opened():
@@ -135,7 +106,7 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     if shown is not None:
         batch = int(shown.problem["global_batch_size"] or 0)
     if batch is not None:
-        lines.append(batch_in_words(batch, values) + _rule(query))
+        lines.append(batch_in_words(batch, values) + query.rule)
     if kept := taken_over(values, query.given):
         lines.append(kept)
     catalog = packaged_catalog() if shown is None else shown.catalog
@@ -146,21 +117,6 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
         if words := stages_in_words(shown.estimator.uneven_stages(shown.values)):
             lines.append(f"stages {words}")
     return lines
-
-
-def _rule(query: LayoutQuery) -> str:
-    if not query.is_default_batch:
-        return ""
-    from warehouse.ask.why import TOKENS_PER_PARAMETER
-    from warehouse.show.units import in_words
-
-    tokens = in_words("dataset_tokens", query.dataset_tokens or 0)
-    words = f", as `plan` takes for {tokens}"
-    if query.is_default_tokens:
-        words += f" ({TOKENS_PER_PARAMETER} per active parameter, as no --tokens is given)"
-    if query.multiple is not None:
-        words += f", rounded to a multiple of {query.multiple:,}, which the layout takes at once"
-    return f"{words}; --batch or --tokens gives another"
 
 
 def _page(query: LayoutQuery, found: Diagnosis, title: str) -> Page:
@@ -222,6 +178,9 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
         spare = f", {-found.excess_bytes / 1e9:,.1f} GB of memory are left"
         rank = f"rank {found.rank:,} of {found.num_fitting:,}: {seconds:.4g} s"
         lines = [*lines, rank + (spare if found.memory else "")]
+        if found.fit_probability is not None:
+            likely = "likely" if found.is_likely_to_fit else "unlikely"
+            lines.append(f"{likely} to fit: a chance of {100 * found.fit_probability:.0f} %")
     if found.best is None:
         from warehouse.ask.defaults import besides_gpus
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from warehouse import settings
-from warehouse.database.access import current_access
 from warehouse.database.connection import open_file, writing
 from warehouse.database.failures import database_error
 from warehouse.database.paths import (
@@ -101,18 +100,16 @@ def usual_backup(database: Path) -> Path:
     return database.with_name(f"{database.name}.backup")
 
 
-def compact(database: Path, *, done: str = "") -> None:
+def compact(database: Path) -> None:
     """Rewrite `database` without its free blocks, if they take enough space.
 
     DuckDB reuses the blocks of dropped rows, but keeps the size of the file. The copy replaces the
     file in one step, once each of its tables has as many rows. If it fails, the database stays as
-    it was. `done` is what the caller has committed, such as "study a is dropped": an error repeats
-    it, and so does a message if ^C ends the copy.
+    it was.
     """
     target = database.resolve()  # a symbolic link stays one
     try:
         with writing(database) as connection:
-            connection.execute("checkpoint")
             if free_bytes(connection) < MIN_FREE_BYTES:
                 return
             # While this process has the lock: otherwise a commit of another process would be lost.
@@ -124,16 +121,10 @@ def compact(database: Path, *, done: str = "") -> None:
                 connection.execute("pragma disable_checkpoint_on_shutdown")
     except (duckdb.Error, OSError) as error:
         raise DatabaseError(
-            f"{database}: {f'{done}, but ' if done else ''}the file could not be shrunk: {error}",
+            f"{database}: the file could not be shrunk: {error}",
             "new rows reuse the space; to shrink the file, free disk space and run "
             "`warehouse compact`",
         ) from None
-    except KeyboardInterrupt:
-        if done:
-            current_access().say(
-                f"{database}: {done}; its file has its old size, `warehouse compact` shrinks it"
-            )
-        raise
 
 
 def row_counts(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -164,7 +155,8 @@ def _refuse_other_rows(copy: Path, wanted: dict[str, int]) -> None:
 
 
 def free_bytes(connection: duckdb.DuckDBPyConnection) -> int:
-    """Return the size of the free blocks of a database."""
+    """Return the size of the free blocks of a database, after a checkpoint."""
+    connection.execute("checkpoint")  # which finds blocks without rows
     query = (
         "select free_blocks * block_size from pragma_database_size()"
         " where database_name = current_database()"

@@ -7,6 +7,7 @@ earlier siblings: they are made again when the record of the cell or of a siblin
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,13 @@ from warehouse.database.in_force import (
     rows_sql,
     staging_name,
 )
-from warehouse.database.leading import FITS, MEMORY, LeadingRows, RowCounts
+from warehouse.database.leading import CHANCE, FITS, MEMORY, LeadingRows, RowCounts
 from warehouse.database.lineage import names_in
 from warehouse.database.problem_facts import refresh_problems
 from warehouse.database.sql_text import (
     IN_MAIN,
     joins_as_written,
+    least_fit_probability,
     listed,
     quoted,
     registered,
@@ -34,9 +36,10 @@ from warehouse.database.sql_text import (
 )
 from warehouse.database.tables import STORED_PROBLEM
 from warehouse.database.views import CONFIGURATION_SOURCE, LEADING_ROW, UNRANKED, leading_sql
+from warehouse.limits import FIT_PROBABILITY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
@@ -82,6 +85,22 @@ def rebuild(connection: DuckDBPyConnection) -> None:
     connection.execute(f"delete from {STORED_PROBLEM}")
     connection.execute("update cell set sibling_record = null where sibling_record is not null")
     refresh(connection)
+
+
+@contextmanager
+def ranked_anew(connection: DuckDBPyConnection, least: float) -> Iterator[None]:
+    """Let queries in the block see leading rows ranked by another least chance to fit in memory.
+
+    The first of each cell is the best for any chance; later ranks count leading rows alone.
+    """
+    if least == FIT_PROBABILITY:
+        yield
+        return
+    [database] = connection.execute("select current_database()").fetchone() or ("",)
+    stored = f"{quoted(database)}.main.{quoted(LEADING_ROW)}"
+    anew = leading_sql(f"select {UNRANKED} from {stored}")
+    with least_fit_probability(connection, least), replaced(connection, {LEADING_ROW: anew}):
+        yield
 
 
 def store_figures(
@@ -197,7 +216,8 @@ def _search(
     with replaced(connection, _only(relation)):
         shown = connection.sql(
             f"select cell_id, step_seconds, coalesce({MEMORY}, 0) as {MEMORY}, "
-            f"{FITS} is distinct from false as {FITS} from {_FLOPS} where {of_cells}"
+            f"{FITS} is distinct from false as {FITS}, coalesce({CHANCE}, 1e0) as {CHANCE} "
+            f"from {_FLOPS} where {of_cells}"
         )
         for batch in shown.to_arrow_reader(_BATCH_ROWS):
             columns = {c: batch[c].to_numpy(zero_copy_only=False) for c in batch.schema.names}

@@ -1,8 +1,8 @@
 """Finds the leading rows of cells while their evaluation is in memory.
 
-The leading rows of a cell are its fastest ones that fit in memory, those that take hardly longer,
-and those that no other row beats in both time and memory. Queries of ranks, fronts and near-optimal
-layouts read these few and no others.
+The leading rows of a cell are its fastest ones that fit in memory, the fastest that are likely to
+fit, those that take hardly longer than these, and those that no other row beats in both time and
+memory. Queries of ranks, fronts and near-optimal layouts read these few and no others.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from estimators.factored import distinct
+from estimators.interval import fit_risk
 from warehouse.database.tables import TOP
+from warehouse.limits import FIT_PROBABILITY
 
 if TYPE_CHECKING:
     from estimators.contract import Array, Relation
 
 NEAR_RATIO = 1.05
-"""Rows that take at most this multiple of the least time of their cell are kept; the views of
-near-optimal layouts use the same number. Without a model of memory none are kept
+"""Rows that take at most this multiple of the time of the best of their cell and fit as surely are
+kept; the views of near-optimal layouts use the same number. Without a model of memory none are kept
 (`Relation.keeps_near`)."""
 
-MEMORY, FITS = "memory_bytes", "fits_memory"
+MEMORY, FITS, CHANCE = "memory_bytes", "fits_memory", "fit_probability"
 
 _ENOUGH = 64
 """Number of rows that are sorted at once: sorting fewer takes as long."""
@@ -61,7 +63,7 @@ class LeadingRows:
 
     def __init__(self, relation: Relation, cells: Iterable[int] = ()) -> None:
         self.relation = relation
-        self.extra = tuple(name for name in (MEMORY, FITS) if name in relation.outputs)
+        self.extra = tuple(name for name in (MEMORY, FITS, CHANCE) if name in relation.outputs)
         self.counts = defaultdict[int, RowCounts](RowCounts, dict.fromkeys(cells, RowCounts()))
         self._pieces: defaultdict[int, list[dict[str, Array]]] = defaultdict(list)
 
@@ -101,29 +103,56 @@ def _leading_among(columns: Mapping[str, Array], rows: Array) -> dict[str, Array
     """Return the leading ones of some rows; memory is 0 where there is no model of it."""
     step, memory = columns["step_seconds"][rows], columns.get(MEMORY)
     of_rows = None if memory is None or not memory.any() else memory[rows]
-    rows = rows[leading(step, of_rows)]
+    chance = columns.get(CHANCE)
+    risk = None if chance is None else fit_risk(chance[rows], FIT_PROBABILITY)
+    rows = rows[leading(step, of_rows, risk)]
     return {name: column[rows] for name, column in columns.items()}
 
 
-def leading(step_seconds: Array, memory_bytes: Array | None) -> Array:
+def leading(step_seconds: Array, memory_bytes: Array | None, risk: Array | None = None) -> Array:
     """Return the places of the leading rows among rows that fit in memory, in order.
 
-    These are the `TOP` fastest rows with all that are as fast as the last of them. With memory also
-    those within `NEAR_RATIO` of the fastest, and the `front`. Units are seconds and bytes.
+    These are the `TOP` fastest rows, and the first `TOP` by `risk` and time, with all that are as
+    good as the last of them. With memory also those within `NEAR_RATIO` of the fastest of the least
+    risk, and the `front`. Units are seconds and bytes. The risk is that of `fit_risk`; None: all
+    rows are as sure.
     """
     if len(step_seconds) <= TOP:
         return np.arange(len(step_seconds))
     if np.isnan(step_seconds.min()):  # rows without a time lead nothing
         timed = np.flatnonzero(~np.isnan(step_seconds))
-        memory = None if memory_bytes is None else memory_bytes[timed]
-        return timed[leading(step_seconds[timed], memory)]
-    near = 0.0 if memory_bytes is None else float(step_seconds.min()) * NEAR_RATIO
+        of_timed = (None if each is None else each[timed] for each in (memory_bytes, risk))
+        return timed[leading(step_seconds[timed], *of_timed)]
+    near = 0.0 if memory_bytes is None else NEAR_RATIO
+    parts = []
+    if memory_bytes is not None:
+        parts.append(front(step_seconds, memory_bytes))
+    if risk is None or not risk.any():
+        parts.append(_fastest(step_seconds, near))
+    else:
+        parts.append(_fastest(step_seconds, 0.0))
+        parts.append(_surest(step_seconds, risk, near))
+    return parts[0] if len(parts) == 1 else distinct(np.concatenate(parts))
+
+
+def _fastest(step_seconds: Array, near_ratio: float) -> Array:
+    """Return the places of the `TOP` fastest rows, and of all within a multiple of the fastest."""
+    near = float(step_seconds.min()) * near_ratio
     place = np.flatnonzero(step_seconds <= max(_bound(step_seconds), near))
     fastest = step_seconds[place]
     places: Array = place[fastest <= max(np.partition(fastest, TOP - 1)[TOP - 1], near)]
-    if memory_bytes is not None:
-        places = distinct(np.concatenate((places, front(step_seconds, memory_bytes))))
     return places
+
+
+def _surest(step_seconds: Array, risk: Array, near_ratio: float) -> Array:
+    """Return the places of the first `TOP` rows by risk and time, and of those near the first."""
+    surest = np.flatnonzero(risk == risk.min())
+    if len(surest) > TOP:
+        return surest[_fastest(step_seconds[surest], near_ratio)]
+    last = np.lexsort((step_seconds, risk))[TOP - 1]
+    is_before = risk < risk[last]
+    is_before |= (risk == risk[last]) & (step_seconds <= step_seconds[last])
+    return np.flatnonzero(is_before)
 
 
 def _bound(step_seconds: Array) -> float:

@@ -100,6 +100,21 @@ def replaced(connection: DuckDBPyConnection, views: Mapping[str, str]) -> Iterat
 
 
 @contextmanager
+def least_fit_probability(connection: DuckDBPyConnection, least: float) -> Iterator[None]:
+    """Let queries in the block rank by another least chance to fit in memory than the usual one.
+
+    The ranks of stored leading rows stay those of the usual one.
+    """
+    macro = "least_fit_probability()"
+    connection.execute(f"create or replace temp macro {macro} as {double(least)}")
+    try:
+        yield
+    finally:
+        with _unless_failed():
+            connection.execute("drop macro temp.least_fit_probability")
+
+
+@contextmanager
 def joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
     """Make DuckDB join tables in the order in which the views name them.
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from estimators.columns import COLUMNS
 from estimators.contract import Catalog, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
 from estimators.names import hint_on_word
@@ -23,6 +22,7 @@ from warehouse.evaluate.inputs import (
     without_grouping,
 )
 from warehouse.evaluate.texts import read_texts
+from warehouse.evaluate.words import by_column, pairs_in
 
 if TYPE_CHECKING:
     from estimators.contract import Array, Relation
@@ -53,20 +53,28 @@ def read_pairs(
 ) -> dict[str, str]:
     """Return inputs by column name from texts such as ``num_gpus=64``.
 
-    Without a relation, the inputs of every relation are accepted.
+    They may be a layout as it is printed, or have the names of other programs. Without a relation,
+    the inputs of every relation are accepted.
     """
     relations = [relation] if relation else estimator.relations
     known = tuple(dict.fromkeys(n for r in relations for n in input_names(estimator, r)))
     computed = {name for r in relations for name in r.outputs} - {*known}
     given: dict[str, str] = {}
     refusals = []
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"`{pair}` is not of the form key=value", f"write {_as_pair(pair)}")
+    for pair in pairs_in(pairs, known):
+        key, _, text = pair.partition("=")
+        if not key.strip():
+            raise UsageError(f"`{pair}` is not of the form key=value", "write num_gpus=64")
         spelt = key.strip().removeprefix("--").replace("-", "_")
         name = estimator.aliases.get(spelt, spelt)
         name = name.lower() if name not in known and name.lower() in known else name
+        if name not in known and name not in computed:
+            columns = by_column(spelt, text.strip(), known)
+            if columns is not None:
+                twice = columns.keys() & given.keys()
+                refusals += [Refusal(name, columns[name], "is given twice") for name in twice]
+                given |= columns
+                continue
         if name in given:
             refusals.append(Refusal(spelt, text, "is given twice"))
         elif name in computed:
@@ -79,15 +87,6 @@ def read_pairs(
     if refusals:
         raise RefusedError(refusals)
     return given
-
-
-def _as_pair(word: str) -> str:
-    """Return a word of a layout such as ``dp32`` as key=value, or an example of that form."""
-    short, number = word.rstrip("0123456789"), word[len(word.rstrip("0123456789")) :]
-    for name, column in COLUMNS.items():
-        if short and number and (column.short == short or short in column.other_names):
-            return f"{name}={number}"
-    return "num_gpus=64"
 
 
 def show_configuration(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from warehouse.calibrate.published import published_tables
 from warehouse.database.connection import writing
-from warehouse.database.copies import compact
+from warehouse.database.copies import free_bytes
 from warehouse.database.facts import MEASUREMENT
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record
@@ -18,7 +18,6 @@ from warehouse.sweep.record import (
     MEASURE,
     DropReport,
     delete_study,
-    dropped_in_words,
     evaluated_study,
     store_evaluated,
 )
@@ -87,22 +86,20 @@ def drop_measurements(database: Path, name: str) -> tuple[int, DropReport]:
     The result has the number of removed runs.
     """
     refuse_missing(database)  # opening for write would make one
-    before = database.stat().st_size
-    with writing(database) as connection, transaction(connection):
-        runs = _count(connection, name)
-        if not runs:
-            query = "select distinct reference from measurement order by 1"
-            known = [reference for (reference,) in connection.execute(query).fetchall()]
-            raise InputError(
-                f"`--drop` {name}: no measurements of that name are in {database}",
-                f"known: {', '.join(known) or 'none is stored'}",
-            )
-        connection.execute("delete from measurement where reference = ?", [name])
-        sizes = delete_study(connection, MEASURE + name)
-        record(connection, MEASUREMENT, name, is_removed=True)
-    compact(database, done=dropped_in_words(f"measurements {name}", sizes))
-    after = database.stat().st_size
-    return runs, DropReport(MEASURE + name, len(sizes), sum(sizes), before, after)
+    with writing(database) as connection:
+        with transaction(connection):
+            runs = _count(connection, name)
+            if not runs:
+                query = "select distinct reference from measurement order by 1"
+                known = [reference for (reference,) in connection.execute(query).fetchall()]
+                raise InputError(
+                    f"`--drop` {name}: no measurements of that name are in {database}",
+                    f"known: {', '.join(known) or 'none is stored'}",
+                )
+            connection.execute("delete from measurement where reference = ?", [name])
+            sizes = delete_study(connection, MEASURE + name)
+            record(connection, MEASUREMENT, name, is_removed=True)
+        return runs, DropReport(MEASURE + name, len(sizes), sum(sizes), free_bytes(connection))
 
 
 def _count(connection: DuckDBPyConnection, name: str) -> int:

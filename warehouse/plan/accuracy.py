@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,17 @@ from estimators.interval import (
 )
 from warehouse.ask.explain import explain
 from warehouse.database.cache import cached
+from warehouse.database.sql_text import least_fit_probability as ranked_from
 from warehouse.evaluate.inputs import evaluate_intervals, evaluate_rows, resolve_rows
 from warehouse.evaluate.one import show_configuration
-from warehouse.plan.errors import memory_errors, own_run_errors, stored_errors
+from warehouse.plan.candidates import QueryCache
+from warehouse.plan.errors import known_errors, memory_errors, own_run_errors
 from warehouse.plan.track_record import track_record
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
     from warehouse.ask.explain import Explanation
-    from warehouse.plan.candidates import QueryCache
     from warehouse.plan.errors import Errors
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.track_record import TrackRecord
@@ -35,18 +39,9 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 
 
-SAFE = 0.9
-"""Probability of fitting from which a layout counts as safe; the interval of the time has the
-same."""
-
-ASSUMED_SPARE = 0.05
-"""Assumed, without a source: share of the memory for fragmentation and library buffers where no
-error is known."""
-
-
 @dataclass(frozen=True)
 class Uncertainty:
-    """The uncertainty of a plan; errors, memory, own runs and note are those of `Errors`.
+    """The uncertainty of a plan; memory and own runs are those of `Errors`.
 
     Attributes
     ----------
@@ -65,13 +60,11 @@ class Uncertainty:
     likely: tuple[float, float] | None
     extreme: tuple[float, float] | None
     explain_command: str
-    errors: Sequence[Line]
     memory: Sequence[Line]
     own_runs: Sequence[Line]
     record: TrackRecord | None
     unlike: Sequence[str]
     queries: Mapping[str, str]
-    note: str
     explanation: Explanation | None
 
 
@@ -90,8 +83,7 @@ def uncertainty(
         # of layouts with equal time another may be stored, whose interval would differ
         if np.isclose(float(shown.results["step_seconds"] or 0), layout["step_seconds"]):
             explanation = explain(shown, run.catalog)
-    queries = {"accuracy": stored_errors(run)} if errors.is_stored else {}
-    queries["memory_accuracy"] = memory_errors(run)
+    queries = {"memory_accuracy": memory_errors(run)}
     if errors.own_runs:
         queries["own_runs"] = own_run_errors(run)
     factor = memory_factor(run, errors)
@@ -102,22 +94,20 @@ def uncertainty(
         None if explanation is None else explanation.likely,
         None if explanation is None else explanation.extreme,
         command,
-        errors.steps,
         errors.memory,
         errors.own_runs,
         track_record(run, ask),
         unlike_published(run),
         queries,
-        errors.note,
         explanation,
     )
 
 
 def own_memory_bias(errors: Errors) -> float | None:
-    """Return the mean relative error of the memory on own runs on the plan's accelerator."""
+    """Return the mean relative error of the memory on own runs that count."""
     known = [
         (line["num_memory_rows"], line["memory_bias"])
-        for line in errors.own_runs
+        for line in errors.counted_runs
         if line["num_memory_rows"]
     ]
     rows = sum(number for number, _ in known)
@@ -145,24 +135,37 @@ def fit_probability_of(run: TrainingRun, layout: Line, factor: float) -> float |
     return float(fit_probability(memory_bytes, float(layout["hbm_bytes"]), run.catalog)[0])
 
 
-def spare_wanted(run: TrainingRun, layout: Line, factor: float) -> float | None:
-    """Return the share of the memory that a layout should leave free; None if it is unknown.
+@contextmanager
+def asking(run: TrainingRun, connection: DuckDBPyConnection) -> Iterator[QueryCache]:
+    """Yield the queries of a plan; they rank by the chance to fit that it asks for.
 
-    With this share free, a layout fits with probability `SAFE`. If the errors of the memory are
-    unknown, the share is `ASSUMED_SPARE`. `factor` is that of `memory_factor`.
+    If the user's own runs took more memory than estimated, they rank by the chance with that.
     """
-    if layout["memory_bytes"] is None or layout["hbm_bytes"] is None:
-        return None
-    used = safe_share(run)
-    return max(1 - (1 - ASSUMED_SPARE if used is None else used) / factor, 0.0)
+    ask = QueryCache(connection)
+    least = least_fit_probability(run, memory_factor(run, known_errors(run, ask)))
+    with ranked_from(connection, least):
+        yield ask
+
+
+def least_fit_probability(run: TrainingRun, factor: float) -> float:
+    """Return the stored chance to fit from which a layout is as likely to fit as is asked.
+
+    Stored chances are those of the estimated memory, without the `factor` of `memory_factor`.
+    """
+    share = safe_share(run)
+    if share is None or factor == 1:
+        return run.request.fit_probability
+    return float(fit_probability(np.array([share / factor]), 1.0, run.catalog)[0])
 
 
 def safe_share(run: TrainingRun) -> float | None:
-    """Return the share of the memory up to which a layout fits with probability `SAFE`.
+    """Return the share of the memory up to which a layout is as likely to fit as is asked.
 
     It is None for an estimator whose errors of the memory are unknown.
     """
-    return memory_that_fits(SAFE, 1.0, run.catalog) if _knows_memory_errors(run) else None
+    if not _knows_memory_errors(run):
+        return None
+    return memory_that_fits(run.request.fit_probability, 1.0, run.catalog)
 
 
 def _knows_memory_errors(run: TrainingRun) -> bool:
@@ -218,7 +221,7 @@ def _explain_pairs(run: TrainingRun, layout: Line, num_gpus: int) -> dict[str, s
         **run.request.inputs,
         **{n: v for n, v in run.request.held.items() if n in estimator.choice_columns},
         "num_gpus": num_gpus,
-        "global_batch_size": run.batch,
+        "global_batch_size": layout.get("global_batch_size", run.batch),
         **{name: layout[name] for name in (*searched, *estimator.relations[0].keys)},
     }
     return {

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from estimators.interval import ENDS, STEP
+from warehouse.errors import InputError
 from warehouse.plan import queries
 from warehouse.plan.accuracy import (
     Uncertainty,
+    fit_probability_of,
     memory_factor,
     slow_times,
-    spare_wanted,
     uncertainty,
     with_intervals,
 )
 from warehouse.plan.candidates import slowest_needed
 from warehouse.plan.compare import best_counts, compare_counts, why_no_layout_fits
 from warehouse.plan.errors import known_errors
+from warehouse.plan.search import batch_on
 from warehouse.show.units import layout_in_words, stages_in_words
 
 if TYPE_CHECKING:
     from warehouse.plan.candidates import QueryCache
+    from warehouse.plan.errors import Errors
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
 
@@ -34,6 +37,10 @@ Line = Mapping[str, Any]
 
 _STEADIER_TIME, _STEADIER_END = 1.05, 0.9
 """A steadier layout has at most these multiples of the best layout's time and of its slow end."""
+
+
+_ALTERNATIVES = 3
+"""Alternatives to the best layout that an answer has."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +53,17 @@ class PlanAnswer:
         The best layouts on `num_gpus`, best first.
     other_kind
         The best layout that differs from the best in a degree, recomputation or ZeRO stage.
-    spare_wanted
-        Share of the memory that the best layout should leave free; None if it does.
-    roomier_layout
-        The best layout that leaves this share free.
+    riskier_layout
+        The fastest layout that fits in memory by the estimate, if it is faster than the best.
     counts
         Every GPU count that was tried, with the figures of its best layout and a note; within
         limits also the slow end of its time.
     expert_degrees
         The best layout of each degree of expert parallelism; none where only one is possible.
+    num_idle_gpus
+        GPUs that were asked for beyond the `num_gpus` that the best layout uses.
+    batches, batch_note
+        What other batches take, and why the batch was taken if it is not the asked or usual one.
     """
 
     run: TrainingRun
@@ -62,8 +71,7 @@ class PlanAnswer:
     problem_id: int
     layouts: Sequence[Line]
     other_kind: Line | None
-    spare_wanted: float | None
-    roomier_layout: Line | None
+    riskier_layout: Line | None
     counts: Sequence[Line]
     within_limits: frozenset[int]
     expert_degrees: Sequence[Line]
@@ -73,6 +81,9 @@ class PlanAnswer:
     uncertainty: Uncertainty
     sweeps: Sequence[Sweep]
     queries: Mapping[str, str]
+    num_idle_gpus: int = 0
+    batches: Sequence[Line] = ()
+    batch_note: str = ""
 
     @property
     def best(self) -> Line:
@@ -104,30 +115,47 @@ class PlanAnswer:
         return self.layouts[1] if len(self.layouts) > 1 else None
 
     @property
+    def alternatives(self) -> list[tuple[str, Line]]:
+        """Other layouts, each with the name of its difference; at most `_ALTERNATIVES`."""
+        named: list[tuple[str, Line | None]] = [
+            ("riskier", self.riskier_layout),
+            ("surer", self.steadier_layout),
+            ("other", self.other_kind),
+            *((f"rank {rank}", line) for rank, line in enumerate(self.layouts[1:], start=2)),
+        ]
+        found: dict[str, tuple[str, Line]] = {}
+        for name, layout in named:
+            if layout is not None:
+                found.setdefault(self.in_words(layout), (name, layout))
+        return list(found.values())[:_ALTERNATIVES]
+
+    @property
     def steadier_layout(self) -> Line | None:
         """The layout with the earliest slow end among those read, if it is worth its time."""
         high = ENDS[1]
         slowest = self.best.get(high)
         if slowest is None:
             return None
-        layouts = [*self.layouts, *filter(None, (self.other_kind, self.roomier_layout))]
         near = [
             line
-            for line in layouts
-            if line[STEP] <= _STEADIER_TIME * self.best[STEP] and line.get(high) is not None
+            for line in [*self.layouts, *filter(None, [self.other_kind])]
+            if line[STEP] <= _STEADIER_TIME * self.best[STEP]
+            and line.get(high) is not None
+            and line["is_likely_to_fit"] >= self.best["is_likely_to_fit"]
         ]
         steadiest = min(near, key=lambda line: float(line[high]))
         return steadiest if steadiest[high] < _STEADIER_END * slowest else None
 
     @property
+    def costs_of_basis(self) -> list[Line]:
+        """The costs at the given prices, or at the published price of the plan's basis."""
+        basis = self.run.terms.price_basis
+        return [line for line in self.costs if line["basis"] == basis and line["cost_usd"]]
+
+    @property
     def own_count(self) -> Line:
         """The line of `counts` of the GPU count that is taken."""
         return next(line for line in self.counts if line["num_gpus"] == self.num_gpus)
-
-    @property
-    def fitting_counts(self) -> list[Line]:
-        """The lines of `counts` that have a layout which fits."""
-        return [line for line in self.counts if not line["note"]]
 
     def in_words(self, layout: Line) -> str:
         """Return a layout in words, with its strategy if the estimator has several."""
@@ -144,34 +172,31 @@ class PlanAnswer:
 def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top: int) -> PlanAnswer:
     """Read the answer from the database; every sweep must be stored.
 
-    The last sweep has every GPU count that was tried. The answer has `top` layouts, and two at
-    least, if there are as many.
+    The last sweep has every GPU count that was tried. The answer has `top` layouts, and those of
+    the alternatives at least, if there are as many.
     """
     last = sweeps[-1]
     within_limits = best_counts(run, *compare_counts(run, ask, last))
-    num_gpus = run.request.num_gpus or int(within_limits[0]["num_gpus"])
+    num_gpus = int(within_limits[0]["num_gpus"])
+    batch = batch_on(run.batch, num_gpus)
+    is_usual = run.is_default_batch and batch == run.batch
+    run = replace(run, batch=batch, is_default_batch=is_usual)
     problem = last.problems[num_gpus]
-    problems, wanted = list(last.problems.values()), max(top, 2)
+    problems, wanted = list(last.problems.values()), max(top, 1 + _ALTERNATIVES)
     errors = known_errors(run, ask)
-    factor = memory_factor(run, errors)
-
-    def spare_of(layout: Line) -> float | None:
-        """Return the share of the memory that a layout should leave free; None if it does."""
-        spare = spare_wanted(run, layout, factor)
-        is_free = spare is None or layout["headroom_bytes"] >= spare * layout["hbm_bytes"]
-        return None if is_free else spare
-
     parts = _Parts(ask)
     parts.queries["layouts"] = queries.best_layouts(run, problem, wanted)
     with ask.fastest_of(run, problems):
         counts = _read_runs(parts, run, problem, problems)
-        slowest = slowest_needed(run, ask, problem, wanted, spare_of)
+        slowest = slowest_needed(run, ask, problem, wanted)
     with ask.layouts_of(run, problem, slowest):
         best = parts.read("layouts", parts.queries["layouts"])[0]
         parts.read("other_kind", queries.best_layouts(run, problem, 1, unlike=best))
-        spare = spare_of(best)
-        if spare is not None:
-            parts.read("safer", queries.best_layouts(run, problem, 1, spare))
+        if run.request.strict_fit and not best["is_likely_to_fit"]:
+            raise _unlikely(run, best, num_gpus, errors)
+        [fastest] = parts.read("riskier", queries.best_layouts(run, problem, 1, is_any_fit=True))
+        if fastest[STEP] >= best[STEP]:
+            parts.rows["riskier"] = []
     # only queried if a count has no layout that fits: the query reads all layouts
     has_all = len(counts) == len(last.problems)
     memory = [] if has_all else ask(parts.queries["least_memory"])
@@ -179,9 +204,9 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     is_searched = degree in run.estimator.relations[0].keys and degree not in run.request.held
     if is_searched and int(run.problem.get("num_experts") or 1) > 1:
         parts.read("expert_degrees", queries.best_by_experts(run, problem))
-    groups = [parts.rows.get(name, []) for name in ("layouts", "other_kind", "safer")]
+    groups = [parts.rows.get(name, []) for name in ("layouts", "other_kind", "riskier")]
     lines = iter(with_intervals(run, [*chain(*groups)], num_gpus))
-    layouts, other_kind, roomier = (list(islice(lines, len(group))) for group in groups)
+    layouts, other_kind, riskier = (list(islice(lines, len(group))) for group in groups)
     degrees = [
         layouts[0] if line[degree] == best[degree] else line
         for line in parts.rows.get("expert_degrees", [])
@@ -193,8 +218,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         problem,
         layouts,
         next(iter(other_kind), None),
-        spare,
-        next(iter(roomier), None),
+        next(iter(riskier), None),
         _all_counts(counts, memory, last),
         frozenset(line["num_gpus"] for line in within_limits),
         degrees if len(degrees) > 1 else [],
@@ -207,6 +231,18 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
         sure,
         sweeps,
         {**parts.queries, **sure.queries},
+        max((run.request.num_gpus or num_gpus) - num_gpus, 0),
+    )
+
+
+def _unlikely(run: TrainingRun, layout: Line, num_gpus: int, errors: Errors) -> InputError:
+    """Return the error of a plan whose likeliest layout may not fit in memory."""
+    found = fit_probability_of(run, layout, memory_factor(run, errors)) or 0.0
+    least = 100 * run.request.fit_probability
+    return InputError(
+        f"`--strict-fit`: no layout on {num_gpus:,} GPUs is {least:g} % likely to fit in memory: "
+        f"the likeliest has a chance of {100 * found:.0f} %",
+        "leave --strict-fit out to see it",
     )
 
 

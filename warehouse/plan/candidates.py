@@ -14,7 +14,7 @@ from warehouse.plan.queries import KIND, best_layouts, is_candidate
 from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from duckdb import DuckDBPyConnection
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _READ = (
     *("problem_id", "estimator", "variant", "num_gpus", "global_batch_size", "step_tokens"),
     *("step_seconds", "training_seconds", "model_flops", "slot_watts", "peak_flops_per_second"),
-    *("matrix_flops_per_second", "memory_bytes", "hbm_bytes", "fits_memory"),
+    *("matrix_flops_per_second", "memory_bytes", "hbm_bytes", "fits_memory", "fit_probability"),
     *LAYOUT_COLUMNS,
     *STEP_PARTS,
 )
@@ -61,7 +61,8 @@ class QueryCache:
     def fastest_of(self, run: TrainingRun, problems: Iterable[int]) -> Iterator[None]:
         """Let queries in this block see few candidates, among them the fastest of each problem.
 
-        These are the leading rows, which include the fastest layout for any headroom. With fixed
+        These are the leading rows, which include the fastest layout for any headroom, and so for
+        any chance to fit. With fixed
         columns they are all candidates: the fastest of these need not be leading rows.
         """
         source = "configuration_flops" if run.request.held else LEADING_ROW
@@ -100,26 +101,22 @@ def _candidates(run: TrainingRun, source: str, problems: Iterable[int]) -> str:
     )
 
 
-def slowest_needed(
-    run: TrainingRun, ask: QueryCache, problem: int, top: int, spare: Callable[[Line], float | None]
-) -> float | None:
+def slowest_needed(run: TrainingRun, ask: QueryCache, problem: int, top: int) -> float | None:
     """Return a step time that no layout of an answer with `top` layouts exceeds; None if unknown.
 
     Leading rows contain enough layouts for an answer. The answer has these layouts or faster ones
-    that are not leading rows. `spare` returns the share of the memory that a layout should leave
-    free; None: no roomier one is needed. Call it in a block of `QueryCache.fastest_of`.
+    that are not leading rows. Call it in a block of `QueryCache.fastest_of`.
     """
     if run.request.held:
         return None
     # there are few leading rows: one query reads them all
     found = ask.rows_now(best_layouts(run, problem, None))
+    # others may follow that are likely to fit and slower
+    found = [line for line in found if line["is_likely_to_fit"]]
     others = [line for line in found if _is_unlike(line, found[0])]
     if len(found) < top or not others:
         return None
-    wanted = spare(found[0])
-    # Leading rows include the least memory: if none of them is safer, no layout is.
-    safer = [] if wanted is None else [line for line in found if _leaves_free(line, wanted)]
-    return max(float(line["step_seconds"]) for line in (*found[:top], *others[:1], *safer[:1]))
+    return max(float(line["step_seconds"]) for line in (*found[:top], *others[:1]))
 
 
 def _is_unlike(line: Line, other: Line) -> bool:
@@ -129,8 +126,3 @@ def _is_unlike(line: Line, other: Line) -> bool:
         for name in KIND
         if other[name] is not None
     )
-
-
-def _leaves_free(line: Line, spare_fraction: float) -> bool:
-    free, whole = line["headroom_bytes"], line["hbm_bytes"]
-    return free is not None and whole is not None and bool(free >= spare_fraction * whole)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from warehouse.ask.defaults import besides_gpus
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
 from warehouse.plan import queries
-from warehouse.plan.accuracy import SAFE, memory_factor, safe_share
+from warehouse.plan.accuracy import memory_factor, safe_share
 from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import GpuRates
-from warehouse.plan.search import LAYOUT_RULE, is_sold, server_size
+from warehouse.plan.search import LAYOUT_RULE, listed_counts
 from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
@@ -42,17 +41,14 @@ def compare_counts(
     run: TrainingRun, ask: QueryCache, sweep: Sweep
 ) -> tuple[Sequence[Line], GpuRates]:
     """Return the fastest layout of each GPU count of a stored sweep, and the rates of one GPU."""
-    problems, wanted = list(sweep.problems.values()), run.request.num_gpus
+    problems = list(sweep.problems.values())
     with ask.fastest_of(run, problems):
-        lines, rates = [], GpuRates()
-        problem = None if wanted is None else sweep.problems[wanted]
-        if problem is None and (lines := ask(queries.counts(run, problems, rates))):
-            problem = lines[0]["problem_id"]
-        if problem is not None:
+        rates = GpuRates()
+        if lines := ask(queries.counts(run, problems, rates)):
             ask.keep_runs(problems)
-            rates = queries.gpu_rates(run, ask, problem)
+            rates = queries.gpu_rates(run, ask, lines[0]["problem_id"])
             lines = ask(queries.counts(run, problems, rates))
-    if not lines or (wanted is not None and wanted not in {line["num_gpus"] for line in lines}):
+    if not lines:
         raise nothing_fits(run, ask, sweep, lines)
     return lines, rates
 
@@ -73,8 +69,7 @@ def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]
     best = within[0]["num_gpus"] if within else _nearest_count(run, lines)
     low = best // 2 if run.request.limits.takes_cheapest else best
     counts = {low * quarter // 4 for quarter in _REFINED if low >= 4} - set(tried)
-    server = server_size(run)
-    return sorted(n for n in counts if is_sold(n, server) and n <= run.request.max_gpus)
+    return sorted(counts & {*listed_counts(run, run.request.max_gpus)})
 
 
 def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
@@ -91,7 +86,10 @@ def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
 
 
 def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
-    """Return the lines within every limit, the best one first."""
+    """Return the lines within every limit, the best one first.
+
+    Lines whose layout is likely to fit come before the others.
+    """
     limits = run.request.limits
     bounds = {
         "training_seconds": None if limits.days is None else limits.days * 86400,
@@ -108,101 +106,13 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
     ]
     by_time = ("training_seconds", "gpu_hours")
     order = ("gpu_hours", "num_gpus") if limits.takes_cheapest else by_time
-    return sorted(within, key=lambda line: tuple(line[name] for name in order))
-
-
-# ---- counts that the batch does not divide over ----
-
-
-@dataclass(frozen=True)
-class NoFaster:
-    """A GPU count that is no faster than a smaller one, or hardly.
-
-    If the largest odd factor of the count does not divide the batch of the plan, `odd_part` has it,
-    else 1, and `batch` is one near it that the factor divides. Layers and heads rarely have such a
-    factor, so the number of replicas needs it, and replicas must divide the batch.
-    """
-
-    num_gpus: int
-    smaller: int
-    is_slower: bool
-    odd_part: int
-    batch: int | None
-
-    def in_words(self, batch: int) -> str:
-        """Return a note that the count is no faster, with the reason if it is known."""
-        words = f"{'no' if self.is_slower else 'hardly'} faster than {self.smaller:,}"
-        return (
-            words if self.batch is None else f"{words}: {self.odd_part} does not divide {batch:,}"
-        )
-
-
-def no_faster_counts(run: TrainingRun, lines: Iterable[Line]) -> dict[int, NoFaster]:
-    """Return the GPU counts whose time is hardly better than that of a smaller one, by count."""
-    slow: dict[int, NoFaster] = {}
-    fastest: Line | None = None
-    for line in sorted(lines, key=_count):
-        ratio = 0 if fastest is None else line["training_seconds"] / fastest["training_seconds"]
-        if fastest is None or ratio < _HARDLY:
-            fastest = line
-            continue
-        count = _count(line)
-        odd, batch = missing_factor(run, count) or (1, None)
-        slow[count] = NoFaster(count, _count(fastest), ratio >= 1, odd, batch)
-    return slow
-
-
-def missing_factor(run: TrainingRun, num_gpus: int) -> tuple[int, int] | None:
-    """Return the odd factor of a GPU count, and a batch that it divides.
-
-    None: it divides that of the plan. If not, the replicas do without it: only layers, heads and
-    sequences can have it.
-    """
-    odd = num_gpus // (num_gpus & -num_gpus)
-    if run.batch % odd == 0:
-        return None
-    # the least product of the factor and a power of two that is not below the batch
-    return odd, int(odd << (-(-run.batch // odd) - 1).bit_length())
-
-
-def better_batch(run: TrainingRun, lines: Sequence[Line]) -> NoFaster | None:
-    """Return the count that might be best with another batch, or None.
-
-    A count might be best if it would be within the limits and better than all others with GPU-hours
-    between those of the nearest counts that are not slowed down.
-    """
-    if not run.request.limits:
-        return None
-    slow = no_faster_counts(run, lines)
-    good = [line for line in lines if line["num_gpus"] not in slow]
-    uneven = {count: why for count, why in slow.items() if why.batch}
-    scaled = [_between(good, num_gpus) for num_gpus in uneven]
-    within = within_limits(run, [*lines, *scaled])
-    return uneven[within[0]["num_gpus"]] if within and within[0].get("is_scaled") else None
-
-
-def _between(good: Sequence[Line], num_gpus: int) -> Line:
-    """Return a line for a GPU count from the counts next to it."""
-    smaller = max((line for line in good if line["num_gpus"] < num_gpus), key=_count)
-    larger = min((line for line in good if line["num_gpus"] > num_gpus), key=_count, default=None)
-    more = num_gpus / smaller["num_gpus"]
-    growth = 1.0
-    if larger is not None:
-        ratio = larger["gpu_hours"] / smaller["gpu_hours"]
-        growth = ratio ** (math.log(more) / math.log(larger["num_gpus"] / smaller["num_gpus"]))
-    cost, watts = smaller["cost_usd"], smaller["power_watts"]
-    return {
-        "num_gpus": num_gpus,
-        "training_seconds": smaller["training_seconds"] * growth / more,
-        "gpu_hours": smaller["gpu_hours"] * growth,
-        "cost_usd": None if cost is None else cost * growth,
-        "power_watts": None if watts is None else watts * more,
-        "is_scaled": True,
-    }
-
-
-def _count(line: Line) -> int:
-    return int(line["num_gpus"])
+    return sorted(
+        within,
+        key=lambda line: (
+            not line.get("is_likely_to_fit", True),
+            *(line[name] for name in order),
+        ),
+    )
 
 
 # ---- why there is no plan ----
@@ -248,7 +158,12 @@ def nothing_fits(
     headroom = run.request.headroom_bytes
     if headroom:
         said += f", of which --headroom-gb {headroom / 1e9:g} must stay free"
-    hint = _counts_in_words(enough, safe) if enough else "ask for an accelerator with more memory"
+    chance = f"is {100 * run.request.fit_probability:g} % likely to fit"
+    hint = (
+        _counts_in_words(enough, safe, chance)
+        if enough
+        else "ask for an accelerator with more memory"
+    )
     smaller = ["--headroom-gb"] if headroom else []
     smaller += ["--batch", "--seq-len"] if enough else []
     hint = f"{hint}, or a smaller {' or '.join(smaller)}" if smaller else hint
@@ -262,10 +177,9 @@ def _holds(run: TrainingRun, line: Line, used: float | None) -> bool:
     return float(line["least_memory_bytes"]) <= limit
 
 
-def _counts_in_words(enough: int, safe: int | None) -> str:
+def _counts_in_words(enough: int, safe: int | None, chance: str) -> str:
     if safe == enough:
         return f"{enough:,} GPUs hold it"
-    unlikely = f"is {100 * SAFE:.0f} % likely to fit"
     if safe is None:
         return (
             f"{enough:,} GPUs are enough by the estimate (but with its error no count is likely to "
@@ -273,7 +187,7 @@ def _counts_in_words(enough: int, safe: int | None) -> str:
         )
     return (
         f"{safe:,} GPUs are likely to hold it ({enough:,} hold it by the estimate, but no layout "
-        f"there {unlikely})"
+        f"there {chance})"
     )
 
 
@@ -330,15 +244,15 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
             f"{least['num_gpus']:,} GPUs in {run_time_in_words(least['training_seconds'])}"
         )
     tried = ", ".join(f"{line['num_gpus']:,}" for line in lines)
-    other = better_batch(run, lines)
-    batch = f", or try --batch {other.batch}" if other else ""
+    batches = ", ".join(f"{batch:,}" for batch in sorted((run.batch, *run.other_batches)))
+    at = f"batches of {batches}" if run.other_batches else f"a batch of {run.batch:,}"
     raised = "raise a limit"
     if limits.days is not None and _largest_is_too_slow(run, lines, limits.days):
         raised += f" or --max-gpus {run.request.max_gpus:,}"
     return InputError(
         "\n".join(["no GPU count that was tried meets every limit", *reasons]),
-        f"{raised}, or ask for fewer --tokens{batch}; tried {tried} GPUs at a batch of "
-        f"{run.batch:,}; other counts were not tried",
+        f"{raised}, or ask for fewer --tokens; tried {tried} GPUs at {at}; other "
+        "counts were not tried",
     )
 
 

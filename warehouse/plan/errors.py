@@ -1,12 +1,7 @@
-"""The estimator's errors on published steps and on measured runs, as a plan shows them.
+"""The estimator's errors on the user's measured runs and on measured memory, as a plan shows them.
 
-Errors on published steps have a line for each table, split by whether the estimator has the
-constants of the measured program. They do not depend on stored rows. Errors of the rate, without a
-prefix, are positive if the estimate is too fast.
-
-The errors depend on the package, on the published steps of the database and on the cells that may
-have a measured configuration. They are cached until one of these changes. Steps that are evaluated
-now are those of the package.
+They depend on the package and on the cells that may have a measured configuration. They are cached
+until one of these changes.
 """
 
 from __future__ import annotations
@@ -17,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.catalog import OWN_SYSTEM, product_of
-from warehouse.calibrate import OTHER, OWN
 from warehouse.database.cache import cached
 from warehouse.database.sql_text import literal
-from warehouse.database.tables import MEASUREMENTS
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.queries import of_estimator
 
@@ -35,18 +28,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors by table and group of its rows.
+    """Errors of the memory on measured runs, and of the time on the user's own runs.
 
-    They are those of rate and time on published `steps`, of the `memory` on measured runs, and of
-    the time on the user's own runs by name and profile. If a table is stored completely, some steps
-    are stored ones. The note names tables that are compared in part or not at all.
+    Own runs have a line for each name, profile, machine and program; `why_not` says why those of
+    another machine or program do not count.
     """
 
-    steps: Sequence[Line]
-    is_stored: bool
     memory: Sequence[Line]
     own_runs: Sequence[Line]
-    note: str
+
+    @property
+    def counted_runs(self) -> list[Line]:
+        """Own runs on the plan's machine with the plan's program."""
+        return [line for line in self.own_runs if not line["why_not"]]
 
 
 def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
@@ -58,6 +52,7 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
         sorted(run.mends),
         product_of(run.catalog, run.problem["accelerator"]),
         _measured_as(run),
+        run.problem.get("framework"),
         run.problem.get("profile"),
         int(run.problem.get("num_experts") or 1) > 1,
         sorted(state.items()),
@@ -66,26 +61,29 @@ def known_errors(run: TrainingRun, ask: QueryCache) -> Errors:
 
 
 def _errors(run: TrainingRun, ask: QueryCache, state: Line) -> dict[str, Any]:
-    from warehouse.plan.evaluated_steps import errors_of_steps, measured_errors  # takes polars
-
     # without a cell that may have a measured configuration the queries have no rows
     is_measured = state["num_cells"] > 0
-    stored, memory = (
-        ask(query(run)) if is_measured else [] for query in (stored_errors, memory_errors)
-    )
+    memory = ask(memory_errors(run)) if is_measured else []
     own_runs = ask(own_run_errors(run)) if is_measured and state["measurements"] else []
-    steps, is_stored, note = errors_of_steps(run, stored)
     if run.estimator.source.takes_published_steps:
-        measured, measured_memory = measured_errors(run)
-        steps += measured
-        memory = [*memory, *measured_memory]
+        from warehouse.plan.evaluated_steps import measured_memory  # takes polars
+
+        memory = [*memory, *measured_memory(run)]
     return {
-        "steps": steps,
-        "is_stored": is_stored,
         "memory": list(map(dict, memory)),
-        "own_runs": list(map(dict, own_runs)),
-        "note": note,
+        "own_runs": [{**line, "why_not": _why_not(run, line)} for line in own_runs],
     }
+
+
+def _why_not(run: TrainingRun, line: Line) -> str:
+    """Return why a measured run says nothing about a plan; "" if it counts."""
+    reasons = []
+    if line["accelerator"] != (planned := _measured_as(run)):
+        reasons.append(f"on {line['accelerator']}, not {planned}")
+    program = run.problem.get("framework")
+    if program is not None and line["framework"] not in (None, program):
+        reasons.append(f"with {line['framework']}, not {program}")
+    return " and ".join(reasons)
 
 
 def state_of_measured(run: TrainingRun, ask: QueryCache) -> Line:
@@ -112,26 +110,6 @@ semi join measured_cell
     return {**state, **steps}
 
 
-def stored_errors(run: TrainingRun) -> str:
-    """Return the query of the errors on those published steps that are stored."""
-    return f"""\
-select
-    reference,
-    case when is_own_framework then {literal(OWN)} else {literal(OTHER)} end as published_group,
-    num_rows,
-    rate_mean_absolute_relative_error as mean_absolute_relative_error,
-    rate_max_absolute_relative_error as max_absolute_relative_error,
-    rate_bias as bias,
-    time_mean_absolute_relative_error,
-    time_max_absolute_relative_error,
-    time_bias
-from published_accuracy
-where
-    grouped_by = 'program' and num_rows > 0 and not is_own_run
-    and {of_estimator(run)} and reference <> {literal(MEASUREMENTS)}
-order by reference, published_group"""
-
-
 def _measured_as(run: TrainingRun) -> str:
     """Return the name of the plan's accelerator in measured runs: a user's system keeps its own."""
     name = str(run.problem["accelerator"])
@@ -140,14 +118,12 @@ def _measured_as(run: TrainingRun) -> str:
 
 
 def own_run_errors(run: TrainingRun) -> str:
-    """Return the query of the errors of the time on the user's own runs, by name and profile.
+    """Return the query of the errors on the user's runs, by name, profile, machine and program.
 
     The runs are compared with the estimates of the plan's profile, where these are stored; else
     with those of the published constants. A profile is fitted to a run if a row that it was fitted
-    to has the run's name and time. The bias of the memory is that of runs on the plan's
-    accelerator.
+    to has the run's name and time.
     """
-    accelerator = literal(_measured_as(run))
     profile = str(run.problem.get("profile") or DEFAULT)
     return f"""\
 with compared as (
@@ -162,17 +138,16 @@ with compared as (
 
 select
     compared.reference,
+    compared.accelerator,
+    compared.framework,
     compared.constants as profile,
     string_agg(distinct compared.model, ', ' order by compared.model) as models,
-    string_agg(distinct compared.accelerator, ', ' order by compared.accelerator) as accelerators,
     count(*) as num_rows,
     avg(abs(compared.time_relative_error)) as time_mean_absolute_relative_error,
     max(abs(compared.time_relative_error)) as time_max_absolute_relative_error,
     avg(compared.time_relative_error) as time_bias,
-    count(compared.memory_relative_error)
-        filter (where compared.accelerator = {accelerator}) as num_memory_rows,
-    avg(compared.memory_relative_error)
-        filter (where compared.accelerator = {accelerator}) as memory_bias,
+    count(compared.memory_relative_error) as num_memory_rows,
+    avg(compared.memory_relative_error) as memory_bias,
     count(fitted.published_row) as num_fitted_rows
 from compared
 left join calibration_row as fitted
@@ -180,12 +155,12 @@ left join calibration_row as fitted
         compared.constants = fitted.profile
         and compared.measured_row = fitted.published_row
         and compared.measured_step_seconds = fitted.published_step_seconds
-group by compared.reference, compared.constants
+group by compared.reference, compared.accelerator, compared.framework, compared.constants
 qualify
     compared.constants = {literal(profile)}
     or not bool_or(compared.constants = {literal(profile)})
         over (partition by compared.reference)
-order by compared.reference"""
+order by compared.reference, compared.accelerator, compared.framework"""
 
 
 def memory_errors(run: TrainingRun) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +12,12 @@ from estimators.catalog import product_of
 from estimators.divisors import divisors
 from estimators.interval import ENDS
 from estimators.kernels.gemms import kernels_of
-from warehouse.calibrate import OTHER, OWN
 from warehouse.calibrate.published import (
     IS_OWN,
     MEASURED,
     ROW,
     published_intervals,
-    published_reference,
     published_steps,
-    published_tables,
 )
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.tables import MEASUREMENTS
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from warehouse.plan.question import TrainingRun
 
 Line = Mapping[str, Any]
-
-_RATE = "published_flops_per_second_per_gpu"
 
 UNPUBLISHED = ("microbatch_size", "virtual_pipeline")
 """Columns of a layout that a publication may leave out: every value is possible."""
@@ -55,127 +50,46 @@ def _resolved(
     return frame.filter(pl.Series(resolved.is_good)), resolved
 
 
-# ---- errors by table and group ----
+# ---- errors of the memory ----
 
 
-def errors_of_steps(
-    run: TrainingRun, stored: Sequence[Line]
-) -> tuple[list[dict[str, Any]], bool, str]:
-    """Return the errors, whether any comes from stored rows, and a note on missing tables.
-
-    The error of a few rows is not the error of their table. If the estimator can evaluate published
-    rows, every table that is not stored completely is evaluated; otherwise the note names it.
-    """
-    published = {
-        name: published_reference(name).height
-        for name in published_tables()
-        if name != MEASUREMENTS
-    }
-    covered: dict[str, int] = {}
-    for line in stored:
-        covered[line["reference"]] = covered.get(line["reference"], 0) + line["num_rows"]
-    is_evaluated, note = run.estimator.source.takes_published_steps, ""
-    taken = [n for n, number in covered.items() if not is_evaluated or number >= published[n]]
-    errors = [
-        {**line, "num_published": published[line["reference"]], "is_stored": True}
-        for line in stored
-        if line["reference"] in taken
-    ]
-    if is_evaluated:
-        errors += _published_errors(run, [name for name in published if name not in taken])
-    else:
-        note = _missing(run, covered, published)
-    errors.sort(key=lambda line: (line["reference"], line["published_group"]))
-    return errors, bool(taken), note
-
-
-def _missing(run: TrainingRun, covered: Mapping[str, int], published: Mapping[str, int]) -> str:
-    partial = [
-        f"{name} ({covered[name]} of {published[name]} rows)"
-        for name in sorted(published)
-        if 0 < covered.get(name, 0) < published[name]
-    ]
-    absent = [name for name in sorted(published) if name not in covered]
-    lines = [f"compared in part only: {', '.join(partial)}"] if partial else []
-    if absent:
-        studies = run.estimator.source.published_studies
-        sweeps = " and ".join(f"`warehouse sweep {study}`" for study in studies)
-        can = f"; {sweeps} store the rows that {run.estimator.name} can represent" if sweeps else ""
-        lines.append(f"not compared with {', '.join(absent)}{can}")
-    return "\n".join(lines)
-
-
-def _published_errors(run: TrainingRun, names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the errors on tables of published steps.
-
-    Rows of a program that the estimator does not model take the constants of the nearest program.
-    They have a separate line: their errors are larger, and leaving them out would hide that.
-    """
-    timed = published_steps().filter(
-        pl.col("reference").is_in(list(names)) & pl.col(MEASURED).is_not_null()
-    )
-    if timed.height == 0:
-        return []
-    rows, resolved = _resolved(run, timed, run.catalog)
-    seconds = evaluate_rows(resolved, ["step_seconds"])["step_seconds"]
-    rates = rows["step_flops"].to_numpy() / (seconds * rows["num_gpus"].to_numpy())
-    errors = rates / rows[_RATE].to_numpy() - 1
-    times = seconds / rows[MEASURED].to_numpy() - 1
-    lines = []
-    for name, is_own in rows.select("reference", IS_OWN).unique(maintain_order=True).rows():
-        group = ((rows["reference"] == name) & (rows[IS_OWN] == is_own)).to_numpy()
-        num_published = timed.filter(pl.col("reference") == name).height
-        label = OWN if is_own else OTHER
-        lines.append(_error_line(name, label, errors[group], times[group], num_published))
-    return lines
-
-
-def measured_errors(run: TrainingRun) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the errors on measurements of the run's accelerator, of time and of memory, by group.
+def measured_memory(run: TrainingRun) -> list[dict[str, Any]]:
+    """Return the errors of the memory on published runs with the run's accelerator, by group.
 
     The rows are those of view `published_measurement`, evaluated now; refused rows do not count.
     If the accelerator has no rows, those of the accelerator with its kernels are used. For a
     mixture of experts only rows of mixtures are used, if there are any.
     """
     accelerator, catalog = run.problem["accelerator"], run.catalog
-    measured = published_steps().filter(pl.col("reference") == MEASUREMENTS)
+    measured = published_steps().filter(
+        (pl.col("reference") == MEASUREMENTS) & pl.col("published_memory_bytes").is_not_null()
+    )
     frame = measured.filter(pl.col("accelerator") == product_of(catalog, accelerator))
     if frame.height == 0:
         frame = measured.filter(pl.col("accelerator") == kernels_of(catalog, accelerator))
     if int(run.problem.get("num_experts") or 1) > 1:
         mixtures = frame.filter(pl.col("num_experts") > 1)
         frame = mixtures if mixtures.height else frame
-    if frame.height == 0:
-        return [], []
-    rows, resolved = _resolved(run, frame, catalog)
     outputs = run.estimator.relations[0].outputs
-    names = [name for name in ("step_seconds", *MEMORY_OF_KIND) if name in outputs]
-    results = evaluate_rows(resolved, names)
-    seconds = rows[MEASURED].cast(pl.Float64).to_numpy()
-    sizes = rows["published_memory_bytes"].cast(pl.Float64).to_numpy()
-    errors, memory = [], []
+    if frame.height == 0 or DEVICE not in outputs:
+        return []
+    rows, resolved = _resolved(run, frame, catalog)
+    results = evaluate_rows(resolved, [name for name in MEMORY_OF_KIND if name in outputs])
+    estimated = memory_of_kind(rows["measured_memory_kind"].to_list(), results)
+    errors = estimated / rows["published_memory_bytes"].cast(pl.Float64).to_numpy() - 1
+    lines = []
     for group in rows["published_group"].unique().sort():
-        of_group = (rows["published_group"] == group).to_numpy()
-        timed = of_group & np.isfinite(seconds)
-        if timed.any():
-            ratios = seconds[timed] / results["step_seconds"][timed]
-            num_published = frame.filter(
-                (pl.col("published_group") == group) & pl.col(MEASURED).is_not_null()
-            ).height
-            errors.append(
-                _error_line(MEASUREMENTS, group, ratios - 1, 1 / ratios - 1, num_published)
-            )
-        weighed = of_group & np.isfinite(sizes)
-        if weighed.any() and "memory_bytes" in results:
-            estimated = memory_of_kind(rows["measured_memory_kind"].to_list(), results)
-            memory.append(
-                {
-                    "reference": f"published {group}",
-                    "num_rows": int(weighed.sum()),
-                    **_moments("memory_", estimated[weighed] / sizes[weighed] - 1),
-                }
-            )
-    return errors, memory
+        of_group = errors[(rows["published_group"] == group).to_numpy()]
+        lines.append(
+            {
+                "reference": f"published {group}",
+                "num_rows": len(of_group),
+                "memory_mean_absolute_relative_error": float(np.abs(of_group).mean()),
+                "memory_max_absolute_relative_error": float(np.abs(of_group).max()),
+                "memory_bias": float(of_group.mean()),
+            }
+        )
+    return lines
 
 
 def memory_of_kind(kinds: Sequence[str | None], estimates: Mapping[str, Array]) -> Array:
@@ -188,28 +102,6 @@ def memory_of_kind(kinds: Sequence[str | None], estimates: Mapping[str, Array]) 
         if name in estimates:
             memory = np.where([each == kind for each in kinds], estimates[name], memory)
     return memory
-
-
-def _error_line(
-    reference: str, group: str, rates: Array, times: Array, num_published: int
-) -> dict[str, Any]:
-    return {
-        "reference": reference,
-        "published_group": group,
-        "num_rows": len(times),
-        **_moments("", rates),
-        **_moments("time_", times),
-        "num_published": num_published,
-        "is_stored": False,
-    }
-
-
-def _moments(prefix: str, errors: Array) -> dict[str, float]:
-    return {
-        f"{prefix}mean_absolute_relative_error": float(np.abs(errors).mean()),
-        f"{prefix}max_absolute_relative_error": float(np.abs(errors).max()),
-        f"{prefix}bias": float(errors.mean()),
-    }
 
 
 # ---- steps one by one ----

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from estimators.catalog import product_behind
-from warehouse.show.units import run_time_in_words, run_times_in_words
+from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
     from warehouse.plan.answer import PlanAnswer
@@ -21,8 +21,29 @@ COLUMNS = (
 """Columns of a published run that people see."""
 
 
+def published_in_words(answer: PlanAnswer) -> list[str]:
+    """Return how the GPU-hours of a published run of the model compare with the plan's.
+
+    Of several runs on the plan's product the shortest is taken; runs on another do not compare.
+    """
+    runs = answer.published_runs
+    same = [line for line in runs if _is_same_product(answer, line)]
+    if not same:
+        others = sorted({str(line["accelerator"]) for line in runs})
+        return [f"the published run was on {' and '.join(others)}"] if others else []
+    line = same[0]
+    seconds = answer.best["training_seconds"] / line["planned_share"]
+    is_same = line["dataset_tokens"] == answer.run.request.tokens
+    scaled = "" if is_same else " for as many tokens"
+    lost = ", lost time included" if answer.run.goodput == 1 else ""
+    return [
+        f"{line['model']} as published: {run_time_in_words(seconds)} on as many GPUs{scaled}{lost} "
+        f"({1 / line['planned_share']:.2f} times the plan)"
+    ]
+
+
 def published_lines(answer: PlanAnswer) -> Iterator[str]:
-    """Yield for each published run whether its hours lie in the interval, and why they differ."""
+    """Yield for each published run why its hours differ, and the command that plans it."""
     commands = []
     for line in answer.published_runs:
         name = f"{line['model']} ({line['run_kind']})"
@@ -32,7 +53,6 @@ def published_lines(answer: PlanAnswer) -> Iterator[str]:
                 "not compare"
             )
             continue
-        yield f"{name}: {_time(answer, line)}"
         yield f"{name}: {'; '.join(_reasons(answer, line))}"
         if (command := _command(answer, line)) and command not in commands:
             commands.append(command)
@@ -45,28 +65,6 @@ def _is_same_product(answer: PlanAnswer, line: Line) -> bool:
     theirs = catalog.known("accelerator", str(line["accelerator"]))
     product = product_behind(catalog, answer.run.problem["accelerator"])
     return theirs is not None and theirs is catalog.known("accelerator", str(product))
-
-
-def _time(answer: PlanAnswer, line: Line) -> str:
-    """Return a run's hours as days on the plan's GPUs, and whether the interval contains them.
-
-    Hours of a run over another number of tokens are scaled to the plan's tokens.
-    """
-    plan = answer.best["training_seconds"]
-    seconds = plan / line["planned_share"]
-    is_same = line["dataset_tokens"] == answer.run.request.tokens
-    scaled = "" if is_same else ", for the plan's tokens,"
-    words = (
-        f"its GPU-hours{scaled} are {run_time_in_words(seconds)} on {answer.num_gpus:,} GPUs, the "
-        f"plan {run_time_in_words(plan)}"
-    )
-    likely = answer.uncertainty.likely
-    if likely is None:
-        return words
-    steps = plan / answer.best["step_seconds"]
-    low, high = (end * steps for end in likely)
-    where = "inside" if low <= seconds <= high else "below" if seconds < low else "above"
-    return f"{words}; that is {where} the interval of {run_times_in_words(low, high)}"
 
 
 def _reasons(answer: PlanAnswer, line: Line) -> list[str]:

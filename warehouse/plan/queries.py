@@ -12,6 +12,7 @@ from warehouse.show.units import STEP_PARTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from estimators.contract import Scalar
     from warehouse.plan.question import TrainingRun
 
     Line = Mapping[str, Any]
@@ -31,10 +32,8 @@ _DISTINCT = tuple(
 )
 """Columns by which people distinguish layouts with equal time and memory."""
 
-_ORDER = tuple(
-    dict.fromkeys(("step_seconds", "memory_bytes", "data_parallel", "tensor_parallel", *_DISTINCT))
-)
-"""Best layouts first; the last columns order ties, the same on every run."""
+BEST_FIRST = "layout_order(layout_run)"
+"""Sorts the layouts of a query, the best first."""
 
 EXPERT_COLUMNS = (*LAYOUT_COLUMNS, "step_seconds", "memory_bytes")
 """Columns of the best layout of each degree of expert parallelism."""
@@ -57,16 +56,18 @@ def best_layouts(
     run: TrainingRun,
     problem: int,
     top: int | None,
-    spare_fraction: float = 0.0,
     unlike: Line | None = None,
+    *,
+    is_any_fit: bool = False,
 ) -> str:
-    """Return the query of the fastest layouts of one problem; of all of them without `top`.
+    """Return the query of the best layouts of one problem; of all of them without `top`.
 
     Layouts count once if they differ only in a placement, or in the recomputation of tensors that
-    are not kept anyway. They leave a share of the memory free, and differ from `unlike` in a column
-    of `KIND`.
+    are not kept anyway. They differ from `unlike` in a column of `KIND`. With `is_any_fit` they are
+    the fastest that fit in memory by the estimate, likely or not.
     """
     limit = "" if top is None else f"\nlimit {top}"
+    order = "time_order(layout_run)" if is_any_fit else BEST_FIRST
     others = ""
     if unlike is not None:
         same = " and ".join(
@@ -84,18 +85,20 @@ select
     memory_bytes,
     hbm_bytes,
     headroom_bytes,
+    fit_probability,
+    is_likely_to_fit(layout_run) as is_likely_to_fit,
     {", ".join(STEP_PARTS)}
-from {_layout_runs(run, [problem], spare_fraction)}
+from {_layout_runs(run, [problem])}
 qualify
     row_number() over (
         partition by {", ".join(("step_seconds", "memory_bytes", *_DISTINCT))}
         order by activation_recompute = 'none' desc, activation_recompute
     ) = 1{others}
-order by {", ".join(_ORDER)}{limit}"""
+order by {order}{limit}"""
 
 
 def counts(run: TrainingRun, problems: Iterable[int], rates: GpuRates) -> str:
-    """Return the query of the fastest layout of each problem: one problem a GPU count."""
+    """Return the query of the best layout of each problem: one problem a GPU count."""
     price, watts = (
         "cast(null as double)" if rate is None else double(rate)
         for rate in (rates.usd_per_gpu_hour, rates.facility_watts)
@@ -111,11 +114,13 @@ select
     gpu_hours,
     mfu,
     memory_bytes,
+    fit_probability,
+    is_likely_to_fit(layout_run) as is_likely_to_fit,
     gpu_hours * {price} as cost_usd,
     gpu_hours * {watts} / 1000 as energy_kwh,
-    num_gpus * {watts} as power_watts
+    {_paid_gpus(run)} * {watts} as power_watts
 from {_layout_runs(run, problems)}
-qualify row_number() over (partition by problem_id order by step_seconds, memory_bytes) = 1
+qualify row_number() over (partition by problem_id order by {BEST_FIRST}) = 1
 order by num_gpus"""
 
 
@@ -124,11 +129,12 @@ def layouts_of_counts(run: TrainingRun, problems: Iterable[int]) -> str:
     return f"""\
 select
     num_gpus,
+    global_batch_size,
     {", ".join(LAYOUT_COLUMNS)},
     step_seconds,
     training_seconds
 from {_layout_runs(run, problems)}
-qualify row_number() over (partition by problem_id order by step_seconds, memory_bytes) = 1
+qualify row_number() over (partition by problem_id order by {BEST_FIRST}) = 1
 order by num_gpus"""
 
 
@@ -142,8 +148,8 @@ with best as (
     select
         min_by(struct_pack(
             {packed}
-        ), row({", ".join(_ORDER)})) as layout
-    from configuration
+        ), {BEST_FIRST}) as layout
+    from configuration as layout_run
     where
         {is_candidate(run, [problem], "    ")}
         and fits_memory is distinct from false{free}
@@ -293,19 +299,51 @@ PUE = "select pue from facility_pue where facility = 'Hyperscaler (Epoch)'"
 """The site's overhead unless one is given."""
 
 
-def _layout_runs(
-    run: TrainingRun, problems: Iterable[int], spare_fraction: float = 0.0, indent: str = ""
-) -> str:
+def _layout_runs(run: TrainingRun, problems: Iterable[int], indent: str = "") -> str:
     conditions = [is_candidate(run, problems, indent)]
     if run.request.headroom_bytes:
         conditions.append(f"headroom_bytes >= {double(run.request.headroom_bytes)}")
-    if spare_fraction:
-        conditions.append(f"headroom_bytes >= {spare_fraction!r} * hbm_bytes")
     joined = f"\n{indent}    and ".join(conditions)
     return f"""\
-layout_run_for({double(run.request.tokens)}{_goodput(run)})
+{_paid_runs(run, indent)} as layout_run
 {indent}where
 {indent}    {joined}"""
+
+
+def _paid_gpus(run: TrainingRun) -> str:
+    """Return the GPUs that a run pays for: all that were asked for, used or idle."""
+    asked = run.request.num_gpus
+    return "num_gpus" if asked is None else f"greatest(num_gpus, {asked})"
+
+
+def _paid_runs(run: TrainingRun, indent: str) -> str:
+    """Return the runs of all layouts, with the hours and the mean power of all GPUs asked for.
+
+    An idle GPU draws the power of an idle board with its host; where that is not known, as much as
+    a busy one.
+    """
+    runs = f"layout_run_for({double(run.request.tokens)}{_goodput(run)})"
+    asked, idle = run.request.num_gpus, idle_watts(run.problem)
+    if asked is None:
+        return runs
+    watts = "slot_watts"
+    if idle is not None:
+        watts = f"{double(idle)} + (slot_watts - {double(idle)}) * num_gpus / {asked}"
+    return f"""\
+(
+{indent}    select * replace (
+{indent}        {asked} * training_seconds / 3600 as gpu_hours,
+{indent}        {watts} as slot_watts
+{indent}    )
+{indent}    from {runs}
+{indent})"""
+
+
+def idle_watts(problem: Mapping[str, Scalar]) -> float | None:
+    """Return the power of an idle GPU with its host; None if the estimator has none."""
+    if problem.get("power_limit_watts") is None:
+        return None
+    return sum(float(problem.get(name) or 0) for name in ("gpu_idle_watts", "host_watts"))
 
 
 def is_candidate(run: TrainingRun, problems: Iterable[int], indent: str = "") -> str:
@@ -328,7 +366,7 @@ def of_estimator(run: TrainingRun, joined: str = " and ") -> str:
 
 
 def _best_hours(run: TrainingRun, problem: int) -> str:
-    """Return the beginning of a query: GPU-hours and power of the fastest candidate of a problem.
+    """Return the beginning of a query: GPU-hours and power of the best candidate of a problem.
 
     The macros of costs take the fastest layout of the whole problem, without headroom or fixed
     columns.
@@ -336,9 +374,9 @@ def _best_hours(run: TrainingRun, problem: int) -> str:
     return f"""\
 with best as (
     select
-        min(gpu_hours) as gpu_hours,
-        arg_min(slot_watts, gpu_hours) as slot_watts,
-        any_value(num_gpus) as num_gpus
+        arg_min(gpu_hours, {BEST_FIRST}) as gpu_hours,
+        arg_min(slot_watts, {BEST_FIRST}) as slot_watts,
+        any_value({_paid_gpus(run)}) as num_gpus
     from {_layout_runs(run, [problem], indent="    ")}
 )
 """

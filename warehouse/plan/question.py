@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from estimators import registry
-from estimators.batch_rule import default_batch
+from estimators.batch_rule import batches_in_range, default_batch
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from estimators.names import folded
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
@@ -20,6 +20,7 @@ from warehouse.database.new_file import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
+from warehouse.limits import FIT_PROBABILITY
 from warehouse.options import MAX_GPUS
 from warehouse.studies.definitions import Definitions, known_definitions
 
@@ -72,9 +73,11 @@ class PlanRequest:
     """A training run to plan, every value checked.
 
     The model is a row of table ``model``, or a label for a shape. Without `num_gpus` the limits
-    decide; without a `batch` it is the estimator's default. Further given columns of the problem
-    are `inputs`, fixed choices and layout columns `held`. `defined` has the user's own model and
-    system.
+    decide; without a `batch` it is the usual one, and the others are those of the usual range.
+    `other_batches` are given besides `batch`. Layouts are ranked by macro `layout_order` with the
+    least `fit_probability`; with `strict_fit` the best has this chance to fit, or there is no plan.
+    Further given columns of the problem are `inputs`, fixed choices and layout columns `held`.
+    `defined` has the user's own model and system.
     """
 
     estimator: str
@@ -86,7 +89,10 @@ class PlanRequest:
     inputs: Mapping[str, Scalar] = field(default_factory=dict)
     held: Mapping[str, Scalar] = field(default_factory=dict)
     headroom_bytes: float = 0.0
+    fit_probability: float = FIT_PROBABILITY
+    strict_fit: bool = False
     batch: int | None = None
+    other_batches: Sequence[int] = ()
     max_gpus: int = MAX_GPUS
     defined: Definitions = field(default_factory=Definitions)
 
@@ -112,6 +118,11 @@ class CostTerms:
         """The first given price, at which GPU counts are compared; None: published prices."""
         return self.prices[0] if self.prices else None
 
+    @property
+    def price_basis(self) -> str:
+        """The basis of the price of the answer: `given`, or that of published prices."""
+        return "given" if self.prices else self.basis
+
 
 @dataclass(frozen=True)
 class TrainingRun:
@@ -127,6 +138,7 @@ class TrainingRun:
     mends: Mends
     problem: Mapping[str, Scalar]
     batch: int
+    other_batches: Sequence[int]
     is_default_batch: bool
     parameters: float
     active_parameters: float
@@ -208,10 +220,18 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
         values,
         held,
         1e9 * options.headroom_gb,
-        options.global_batch_size,
+        options.fit_probability,
+        options.strict_fit,
+        *_batches(options),
         options.max_gpus,
         defined,
     )
+
+
+def _batches(options: PlanOptions) -> tuple[int | None, Sequence[int]]:
+    """Return the first batch that is given, and the others."""
+    given = [*dict.fromkeys(options.global_batch_size or ())]
+    return next(iter(given), None), given[1:]
 
 
 def _basis(text: str | None) -> str | None:
@@ -314,6 +334,9 @@ def resolve(
                 f"no batch is given, and {estimator.name} has no default", "give --batch"
             )
         batch = default_batch(active, int(problem["seq_len"] or 1), request.tokens)
+    others = request.other_batches
+    if request.batch is None:
+        others = batches_in_range(catalog, active, int(problem["seq_len"] or 1))
     _refuse_other_units(request.tokens, batch, problem)
     return TrainingRun(
         request,
@@ -322,6 +345,7 @@ def resolve(
         mends,
         problem,
         batch,
+        [other for other in others if other != batch],
         request.batch is None,
         parameters,
         active,

@@ -1,10 +1,9 @@
-"""The question of a plan in words: model and shape, run and limits, batch, estimator."""
+"""The question of a plan in words: run and limits, shape, what it assumes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from estimators.batch_rule import BATCH_RULE
 from warehouse.ask.defaults import taken_over
 from warehouse.ask.plausible import questioned_attributes
 from warehouse.show.formats import count
@@ -18,34 +17,58 @@ if TYPE_CHECKING:
 
 
 def question_lines(run: TrainingRun) -> list[str]:
-    """Return the question: model and shape, run and limits, batch, estimator, fixed columns."""
-    request, values = run.request, run.problem
-    domain = values.get("nvlink_size")
-    lines = [
-        f"{run.model}: {_shape(values, _defaults(run))}{_parameters(run)}",
-        f"{in_words('dataset_tokens', request.tokens)} on {values['accelerator']}"
-        + ("" if domain is None else f" in NVLink domains of {domain}")
-        + f", goodput {run.goodput:g}{_limits(run)}",
-        batch_in_words(run.batch, values)
-        + (f", by the rule {BATCH_RULE}; --batch gives another" if run.is_default_batch else ""),
-        f"estimator {run.estimator.name}"
-        + (f", {run.variant}" if run.estimator.mends else "")
-        + (f", framework {values['framework']}" if values.get("framework") else ""),
+    """Return the question: run and limits, shape, assumptions, attributes that look wrong."""
+    return [
+        run_in_words(run),
+        shape_in_words(run),
+        f"assumes {', '.join(assumptions(run))}",
+        *doubts(run),
     ]
+
+
+def shape_in_words(run: TrainingRun) -> str:
+    """Return the shape of the model, and how many parameters it has."""
+    return f"{_shape(run.problem, _defaults(run))}{_parameters(run)}"
+
+
+def run_in_words(run: TrainingRun, num_gpus: int | None = None) -> str:
+    """Return what is trained where, within which limits, in one line."""
+    gpus = "" if num_gpus is None else f"{num_gpus:,} "
+    program = f" with {run.problem['framework']}" if run.problem.get("framework") else ""
+    return (
+        f"{run.model}, {in_words('dataset_tokens', run.request.tokens)} on {gpus}"
+        f"{run.problem['accelerator']}{program}{_limits(run)}"
+    )
+
+
+def doubts(run: TrainingRun) -> list[str]:
+    """Return a line for each given attribute that is far from those of all known accelerators."""
+    return [*questioned_attributes(run.catalog, run.problem, run.request.inputs)]
+
+
+def assumptions(run: TrainingRun) -> list[str]:
+    """Return what a plan assumes: number format, batch, lost time, network, values given."""
+    request, values = run.request, run.problem
+    words = [str(values["precision"]).upper()] if values.get("precision") else []
+    words.append(f"batch {run.batch:,}" + (" (usual for its size)" if run.is_default_batch else ""))
+    if run.terms.goodput is not None:
+        words.append(f"goodput {run.goodput:g}")
+    if (domain := values.get("nvlink_size")) is not None:
+        words.append(f"fast domains of {domain} GPUs")
+    if (rate := values.get("network_bytes_per_second")) is not None:
+        words.append(f"network {in_words('network_bytes_per_second', rate)} a GPU")
     said = {"framework", "nvlink_size", "seq_len", *run.estimator.shape_columns}
-    changed = {name: value for name, value in request.inputs.items() if name not in said}
-    if changed:
-        lines.append(f"in place of the defaults: {_pairs(changed)}")
-    if defaults := taken_over(values, request.inputs):
-        lines.append(defaults)
-    lines += questioned_attributes(run.catalog, values, request.inputs)
+    if given := {name: value for name, value in request.inputs.items() if name not in said}:
+        words.append(f"given {_pairs(given)}")
+    if unchanged := taken_over(values, request.inputs):
+        words.append(unchanged)
     if run.assumed:
-        lines.append(f"assumed, as no source says: {_pairs(run.assumed)}")
+        words.append(f"{_pairs(run.assumed)} without a source")
     if request.held:
-        lines.append(f"every layout has {_pairs(request.held)}")
+        words.append(f"every layout has {_pairs(request.held)}")
     if request.headroom_bytes:
-        lines.append(f"every layout leaves {request.headroom_bytes / 1e9:,.4g} GB of memory free")
-    return lines
+        words.append(f"{request.headroom_bytes / 1e9:,.4g} GB of memory stay free")
+    return words
 
 
 def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:

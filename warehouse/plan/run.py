@@ -1,32 +1,53 @@
-"""A plan from question to answer: sweep some GPU counts, refine them, read the best layouts.
+"""A plan from question to answer: sweep some GPU counts and batches, read the best layouts.
 
-With a GPU count there is one sweep; limits take a second one, on the counts next to the best of the
-first.
+With a GPU count, counts up to it are tried from the largest down until no other can be faster.
+Limits take a second sweep, on the counts next to the best of the first; where no count is within
+them, so are other batches.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.profiles import load_profiles
+from warehouse.plan import queries
+from warehouse.plan.accuracy import asking
 from warehouse.plan.answer import PlanAnswer, read_answer
-from warehouse.plan.candidates import QueryCache
-from warehouse.plan.compare import compare_counts, refined_counts
+from warehouse.plan.cached import beside_the_cache
+from warehouse.plan.compare import compare_counts, refined_counts, within_limits
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
-from warehouse.plan.search import Sweep, check_limits, first_counts, plan_sweep
+from warehouse.plan.search import (
+    Candidate,
+    Sweep,
+    batch_on,
+    candidates_on,
+    fewer_gpus,
+    is_worth_trying,
+    plan_first_sweep,
+    plan_sweep,
+)
 from warehouse.sweep.estimate import cost_of
 from warehouse.sweep.runner import run_study
 from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from duckdb import DuckDBPyConnection
 
     from warehouse.options import PlanOptions
+    from warehouse.plan.queries import GpuRates, Line
     from warehouse.plan.question import TrainingRun
+
+    Store = Callable[[Sweep, Path], None]
+
+_AT_ONCE = 48
+"""Cells that are evaluated before the best time is read again: each sweep takes seconds to store, a
+cell of a thousand layouts some milliseconds."""
 
 
 def first_sweep(
@@ -34,7 +55,7 @@ def first_sweep(
     database: Path,
     on_run: Callable[[TrainingRun], None] = lambda _: None,
 ) -> tuple[TrainingRun, Sweep]:
-    """Return the run that options ask for, and the sweep of the first GPU counts; write nothing.
+    """Return the run that options ask for, and the first sweep; write nothing.
 
     `on_run` gets the run before its counts are chosen. The database may be missing.
     """
@@ -47,17 +68,21 @@ def first_sweep(
 
 
 def sweep_of(run: TrainingRun, connection: DuckDBPyConnection) -> Sweep:
-    """Return the sweep of the first GPU counts of a run; evaluate and write nothing."""
-    return plan_sweep(run, first_counts(run, check_limits(run, connection)), connection)
+    """Return the first sweep of a run; evaluate and write nothing."""
+    return plan_first_sweep(run, connection)
 
 
 def steps_in_words(run: TrainingRun, sweep: Sweep, top: int) -> list[str]:
     """Return the steps of a plan that is not made yet, a line each."""
-    refined = "sweep up to three counts between the best of these and the next"
+    more = "sweep smaller counts, from the largest down, until none can be faster"
+    if run.request.limits:
+        more = "sweep up to three counts between the best of these and the next"
+    others = ["sweep other batches on the best count"] if run.other_batches else []
     layouts = "layout" if top == 1 else f"{top:,} layouts"
     return [
         sweep.in_words(),
-        *([refined] if run.request.limits else []),
+        more,
+        *others,
         f"read the best {layouts} on the best count, with cost and error",
     ]
 
@@ -75,27 +100,199 @@ def store_sweep(sweep: Sweep, database: Path, *, allow_large: bool = False) -> N
         run_study(database, sweep.study, cells=sweep.cells)
 
 
+@beside_the_cache(store_sweep)
 def answer_plan(
     run: TrainingRun,
     sweep: Sweep,
     database: Path,
     top: int = 3,
-    store: Callable[[Sweep, Path], None] = store_sweep,
+    store: Store = store_sweep,
 ) -> PlanAnswer:
     """Store the sweeps of a plan, and return its answer with `top` layouts."""
-    store(sweep, database)
-    sweeps = [sweep]
-    if run.request.limits and (refined := _refined(run, sweep, database)):
-        store(refined, database)
-        sweeps.append(refined)
-    with open_for_read(database) as connection:
-        return read_answer(run, QueryCache(connection), sweeps, top)
+    search = _Search(database, store)
+    search.store(sweep)
+    if run.request.limits:
+        chosen, sweeps = search.within_limits(run, sweep)
+    else:
+        chosen, sweeps = run, [sweep, search.fewer_gpus(run, sweep)]
+    with open_for_read(database) as connection, asking(chosen, connection) as ask:
+        answer = read_answer(chosen, ask, sweeps, top)
+    batches = search.other_batches(chosen, answer.num_gpus) if run.other_batches else []
+    return replace(answer, batches=batches, batch_note=_batch_note(run, chosen, answer.num_gpus))
 
 
-def _refined(run: TrainingRun, sweep: Sweep, database: Path) -> Sweep | None:
-    with open_for_read(database) as connection:
-        lines, _ = compare_counts(run, QueryCache(connection), sweep)
+def _batch_note(asked: TrainingRun, chosen: TrainingRun, num_gpus: int) -> str:
+    """Return why an answer has another batch than the one that was asked for, or is usual."""
+    batch, notes = batch_on(chosen.batch, num_gpus), []
+    kind = "published" if asked.is_default_batch else "given"
+    if chosen.batch != asked.batch:
+        limits = asked.request.limits
+        given = {
+            "--days": limits.days,
+            "--budget-usd": limits.budget_usd,
+            "--max-mw": limits.max_mw,
+        }
+        options = " and ".join(name for name, limit in given.items() if limit is not None)
+        end = "smallest" if chosen.batch > asked.batch else "largest"
+        notes.append(
+            f"{chosen.batch:,} is the {end} {kind} batch that meets {options}; {asked.batch:,} "
+            "does not"
+        )
+    if batch != chosen.batch:
+        notes.append(
+            f"{batch:,} is the batch next to {chosen.batch:,} that {num_gpus:,} GPUs share evenly"
+        )
+    return "; ".join(notes)
+
+
+class _Search:
+    """Stores sweeps until the best layout is known.
+
+    Parameters
+    ----------
+    database, store
+        The file, and what stores the missing cells of a sweep in it.
+    """
+
+    def __init__(self, database: Path, store: Store) -> None:
+        self.database = database
+        self._store = store
+
+    def store(self, sweep: Sweep) -> None:
+        """Store a sweep."""
+        self._store(sweep, self.database)
+
+    def fewer_gpus(self, run: TrainingRun, sweep: Sweep) -> Sweep:
+        """Store what may be faster than a sweep of the largest count; return all that was tried.
+
+        The bound of a cell is compared with the best time so far, and the cell is left out if it
+        cannot win. Cells are tried from the largest count down.
+        """
+        tried = [*sweep.candidates]
+        largest = max(sweep.problems)
+        best = self._best_seconds(run, sweep)
+        waiting: list[Candidate] = []
+        for num_gpus in (*fewer_gpus(run, largest), None):
+            if num_gpus is not None and is_worth_trying(run, num_gpus, best):
+                cells = candidates_on(run, num_gpus)
+                waiting += [one for one in cells if one.least_seconds < best]
+                if len(waiting) < _AT_ONCE:
+                    continue
+            if waiting:
+                tried += waiting
+                waiting = []
+                sweep = self._stored(run, tried)
+                best = self._best_seconds(run, sweep)
+        return sweep
+
+    def within_limits(self, run: TrainingRun, first: Sweep) -> tuple[TrainingRun, list[Sweep]]:
+        """Store the sweeps of limits; return the run with its batch, and its sweeps.
+
+        The batch of the run is tried first, then larger ones, then smaller ones. If no count is
+        within the limits at any batch, the run and its own sweeps are returned.
+        """
+        larger = sorted(batch for batch in run.other_batches if batch > run.batch)
+        smaller = sorted({*run.other_batches} - {*larger}, reverse=True)
+        failed: tuple[TrainingRun, list[Sweep]] | None = None
+        for batch in (run.batch, *larger, *smaller):
+            others = [each for each in (run.batch, *run.other_batches) if each != batch]
+            is_usual = run.is_default_batch and batch == run.batch
+            current = replace(run, batch=batch, other_batches=others, is_default_batch=is_usual)
+            sweep = first
+            if batch != run.batch:
+                found = [
+                    one
+                    for num_gpus in first.problems
+                    for one in candidates_on(current, num_gpus)
+                    if _may_be_within(current, one)
+                ]
+                if not found:
+                    continue
+                sweep = self._stored(current, found)
+            sweeps = [sweep, *self._refined(current, sweep)]
+            if self._has_count_within(current, sweeps[-1]):
+                return current, sweeps
+            failed = failed or (current, sweeps)
+        assert failed is not None
+        return failed
+
+    def other_batches(self, run: TrainingRun, num_gpus: int) -> list[Line]:
+        """Store other batches on one GPU count, and return the figures of each, ascending."""
+        runs = {batch: replace(run, batch=batch) for batch in run.other_batches}
+        cells = {batch: candidates_on(each, num_gpus) for batch, each in runs.items()}
+        asked = {batch: found for batch, found in cells.items() if found}
+        if not asked:
+            return []
+        first = [min(found, key=_least_seconds) for found in asked.values()]
+        seconds = {
+            line["problem_id"]: line["training_seconds"]
+            for line in self._lines(run, self._stored(run, first))
+        }
+        more = [
+            one
+            for found in asked.values()
+            for one in found
+            if one.least_seconds < seconds.get(one.cell.problem.id, math.inf)
+        ]
+        lines = self._lines(run, self._stored(run, [*first, *more]))
+        batch_of = {one.cell.problem.id: one.batch for one in first}
+        found = [{"global_batch_size": batch_of[line["problem_id"]], **line} for line in lines]
+        return sorted(found, key=lambda line: int(line["global_batch_size"]))
+
+    def _stored(self, run: TrainingRun, candidates: Sequence[Candidate]) -> Sweep:
+        with open_for_read(self.database) as connection:
+            sweep = plan_sweep(run, candidates, connection)
+        if sweep.is_needed(self.database):
+            self.store(sweep)
+        return sweep
+
+    def _lines(self, run: TrainingRun, sweep: Sweep) -> list[Line]:
+        """Return the fastest layout of each problem of a sweep, with dollars and energy."""
+        problems = sorted({one.cell.problem.id for one in sweep.candidates})
+        with (
+            open_for_read(self.database) as connection,
+            asking(run, connection) as ask,
+            ask.fastest_of(run, problems),
+        ):
+            if not (lines := ask(queries.counts(run, problems, queries.GpuRates()))):
+                return []
+            ask.keep_runs(problems)
+            rates = queries.gpu_rates(run, ask, lines[0]["problem_id"])
+            return ask(queries.counts(run, problems, rates))
+
+    def _best_seconds(self, run: TrainingRun, sweep: Sweep) -> float:
+        """Return the time of the fastest layout that is likely to fit; infinite without one."""
+        problems = [*sweep.problems.values()]
+        with (
+            open_for_read(self.database) as connection,
+            asking(run, connection) as ask,
+            ask.fastest_of(run, problems),
+        ):
+            lines = ask(queries.counts(run, problems, queries.GpuRates()))
+        likely = (line["training_seconds"] for line in lines if line.get("is_likely_to_fit", True))
+        return min(likely, default=math.inf)
+
+    def _refined(self, run: TrainingRun, sweep: Sweep) -> Iterator[Sweep]:
+        lines, _ = self._counts(run, sweep)
         more = refined_counts(run, sweep.problems, lines)
-        if not more:
-            return None
-        return plan_sweep(run, sorted([*sweep.problems, *more]), connection)
+        found = [one for num_gpus in more for one in candidates_on(run, num_gpus)]
+        if found:
+            yield self._stored(run, [*sweep.candidates, *found])
+
+    def _has_count_within(self, run: TrainingRun, sweep: Sweep) -> bool:
+        lines, _ = self._counts(run, sweep)
+        return bool(within_limits(run, lines))
+
+    def _counts(self, run: TrainingRun, sweep: Sweep) -> tuple[Sequence[Line], GpuRates]:
+        with open_for_read(self.database) as connection, asking(run, connection) as ask:
+            return compare_counts(run, ask, sweep)
+
+
+def _least_seconds(candidate: Candidate) -> float:
+    return candidate.least_seconds
+
+
+def _may_be_within(run: TrainingRun, candidate: Candidate) -> bool:
+    """Return whether a cell may be within the limit of days by its bound."""
+    days: Any = run.request.limits.days
+    return days is None or candidate.least_seconds <= days * 86400

@@ -1,18 +1,21 @@
-"""The search of a plan: which GPU counts to try first, and what to sweep for them.
+"""The search of a plan: which GPU counts and batches to try, and what to sweep for them.
 
-Within limits on days, dollars or megawatts, powers of two are tried first. Every layout of every
-count that is tried is stored.
+For N GPUs the candidates are the layouts of every count up to N of one list that does not depend on
+N. A larger N only adds candidates, so that no run takes longer on more GPUs. Counts are tried from
+the largest down, and cells are left out that cannot win by a lower bound of their time. Within
+limits on days, dollars or megawatts, powers of two are tried first. Every layout of each cell that
+is tried is stored.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from estimators.contract import EmptySpaceError, Scalar, content_id
-from warehouse.database.catalog import packaged_catalog
+from estimators.contract import Cell, Scalar, content_id
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import cells_of_space, check_space
 from warehouse.evaluate.space import named_choices
@@ -20,7 +23,7 @@ from warehouse.plan import queries
 from warehouse.show.formats import count
 from warehouse.show.units import in_words
 from warehouse.studies.study import Study
-from warehouse.sweep.cells import StudyCells, counted_cells
+from warehouse.sweep.cells import StudyCells, num_layouts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,11 +39,18 @@ Guide, introduction)."""
 _TRAY = 4
 """GPUs of a compute tray of a wider domain (NVIDIA GB200 NVL72: 18 trays of four)."""
 
-_TRIED_NEXT = 32
-"""Counts that are tried on each side of one without a layout; each takes some milliseconds."""
+_FACTORS = (2, 3, 5, 7)
+"""Prime factors of listed counts. Batches, heads and layers rarely have larger ones."""
 
-_SMALL_FACTORS = (3, 5, 7)
-"""Odd prime factors of counts that a hint names."""
+_ANY_COUNT = 64
+"""Counts up to this one are listed whether they are whole servers or not."""
+
+_HALF = 128
+"""GPU count from which counts below its half are not tried where nothing fits above: a layout on
+fewer GPUs needs more memory."""
+
+_CHANGE = 0.15
+"""Largest change of a batch to one that a count divides."""
 
 Line = Mapping[str, Any]
 
@@ -50,7 +60,7 @@ LAYOUT_RULE = "degrees must multiply to it and divide heads, layers and batch"
 """Rule that a GPU count without a layout breaks, in words."""
 
 
-# ---- GPU counts as they are sold: whole servers, or a power of two below one ----
+# ---- GPU counts to try ----
 
 
 def server_size(run: TrainingRun) -> int:
@@ -59,58 +69,61 @@ def server_size(run: TrainingRun) -> int:
     return _TRAY if domain > _SERVER else domain
 
 
-def is_sold(num_gpus: int, server: int) -> bool:
-    """Return whether a count is whole servers, or a power of two below one server."""
-    if num_gpus < server:
-        return num_gpus & (num_gpus - 1) == 0
-    return num_gpus % server == 0
+def listed_counts(run: TrainingRun, most: int) -> list[int]:
+    """Return the listed counts up to `most`, descending.
+
+    They have no prime factor but `_FACTORS` and those of the degrees that the layouts must have.
+    Large ones are whole servers. The list itself does not depend on `most`.
+    """
+    server = server_size(run)
+    keys = run.estimator.relations[0].keys
+    degrees = [value for name, value in run.request.held.items() if name in keys]
+    factors = {*_FACTORS, *(f for d in degrees if isinstance(d, int) for f in _prime_factors(d))}
+    found = [1]
+    for factor in sorted(factors):
+        powers = itertools.takewhile(lambda n: n <= most, (factor**k for k in itertools.count()))
+        found = [number * power for power in powers for number in found if number * power <= most]
+    return sorted((n for n in found if n <= _ANY_COUNT or n % server == 0), reverse=True)
 
 
-def multiples(least: int, most: int, unit: int) -> range:
-    """Return the multiples of `unit` from `least` to `most`, both included."""
-    return range(-(-least // unit) * unit, most + 1, unit)
+def _prime_factors(number: int) -> Iterator[int]:
+    factor = 2
+    while factor * factor <= number:
+        if number % factor == 0:
+            yield factor
+            number //= factor
+        else:
+            factor += 1
+    if number > 1:
+        yield number
 
 
-def sold_between(least: int, most: int, server: int) -> Sequence[int]:
-    """Return the counts that are sold from `least` to `most`, both included; `least` is above 0."""
-    servers = multiples(least, most, server)
-    if least >= server:
-        return servers
-    below = [n for n in range(least, min(most, server - 1) + 1) if is_sold(n, server)]
-    return [*below, *servers]
+def batch_on(batch: int, num_gpus: int) -> int:
+    """Return the batch of a GPU count: the nearest to `batch` that its replicas can divide.
 
-
-def next_sold(num_gpus: int, server: int) -> tuple[int | None, int]:
-    """Return the counts that are sold below and above one; None: there is none below."""
-    if num_gpus < server:
-        above = 1 << num_gpus.bit_length()
-        below = 1 << (num_gpus - 1).bit_length() - 1 if num_gpus > 1 else None
-        return below, min(above, server)
-    smaller = num_gpus // server * server
-    if smaller == num_gpus:
-        smaller -= server
-    return smaller or server // 2 or None, num_gpus // server * server + server
-
-
-# ---- GPU counts to try ----
+    Layers and heads rarely have the odd factors of a count, so the replicas need them. If the
+    largest odd factor does not divide the batch, the batch becomes the nearest multiple of it, and
+    of as many factors of two as leave one within `_CHANGE`; if there is none, a smaller odd factor
+    has to do.
+    """
+    odd = num_gpus // (num_gpus & -num_gpus)
+    for unit in (n for n in range(odd, 0, -1) if odd % n == 0):
+        if batch % unit == 0:
+            return batch
+        while num_gpus % (2 * unit) == 0 and unit <= _CHANGE * batch:
+            unit *= 2
+        nearest = round(batch / unit) * unit
+        if nearest and abs(nearest - batch) <= _CHANGE * batch:
+            return nearest
+    return batch
 
 
 def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[int]:
-    """Return the GPU counts to try first.
+    """Return the GPU counts to try first within limits: powers of two.
 
-    For a given count these are the count itself with one smaller and one larger count; within
-    limits they are powers of two. Next to a count that is not sold they are the nearest ones that
-    are. `watts_per_gpu` includes the share of the site.
+    `watts_per_gpu` includes the share of the site.
     """
     request = run.request
-    if request.num_gpus is not None:
-        asked, server = request.num_gpus, server_size(run)
-        if not is_sold(asked, server):
-            below, above = next_sold(asked, server)
-            return sorted({below or 1, asked, above})
-        half = asked // 2
-        smaller = half if is_sold(half, server) else next_sold(half, server)[0]
-        return sorted({smaller or 1, asked, 2 * asked})
     limits, by_memory, by_days, by_power = request.limits, least_gpus_by_memory(run), 1.0, math.inf
     if limits.days is not None:  # at the peak rate
         by_days = run.least_seconds_of_one_gpu / (limits.days * 86400)
@@ -136,6 +149,61 @@ def least_gpus_by_memory(run: TrainingRun) -> float:
     return state / room if room > 0 else math.inf
 
 
+# ---- cells to try, with the least time that they can take ----
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cell with layouts on a GPU count; no layout of it trains in less than `least_seconds`."""
+
+    cell: Cell
+    num_layouts: int
+    least_seconds: float
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of its layouts."""
+        return int(self.cell.problem.values["num_gpus"] or 0)
+
+    @property
+    def batch(self) -> int:
+        """Sequences of a step."""
+        return int(self.cell.problem.values["global_batch_size"] or 0)
+
+
+def candidates_on(run: TrainingRun, num_gpus: int) -> list[Candidate]:
+    """Return the cells of every layout on a GPU count; none where it has no layout."""
+    space = _space(run, (num_gpus,), batch_on(run.batch, num_gpus), named_choices(run.estimator))
+    cells = cells_of_space(run.estimator, space, run.catalog, run.mends)
+    sized = [(cell, num_layouts(run.estimator, cell)) for cell in cells]
+    return [
+        Candidate(cell, number, least_seconds_of(run, cell)) for cell, number in sized if number
+    ]
+
+
+def least_seconds_of(run: TrainingRun, cell: Cell) -> float:
+    """Return a lower bound of the time of the run by any layout of a cell [s]."""
+    values = cell.problem.values
+    tokens = int(values["global_batch_size"] or 1) * int(values["seq_len"] or 1)
+    steps = math.ceil(run.request.tokens / tokens)
+    by_step = steps * run.estimator.least_step_seconds(cell, run.catalog) / run.goodput
+    return max(by_step, run.least_seconds_of_one_gpu / int(values["num_gpus"] or 1))
+
+
+def fewer_gpus(run: TrainingRun, below: int) -> Iterator[int]:
+    """Yield the listed counts below one that have memory for the model, from the largest down."""
+    least = least_gpus_by_memory(run)
+    yield from (n for n in listed_counts(run, below - 1) if n >= least)
+
+
+def is_worth_trying(run: TrainingRun, num_gpus: int, seconds: float) -> bool:
+    """Return whether a run on a GPU count might be faster than `seconds`, the best one so far."""
+    asked = run.request.num_gpus or num_gpus
+    if math.isinf(seconds) and asked >= _HALF:
+        return 2 * num_gpus > asked
+    return run.least_seconds_of_one_gpu / num_gpus < seconds
+
+
 # ---- what to sweep ----
 
 
@@ -144,6 +212,7 @@ class Sweep:
     """The study of some GPU counts, its cells with their rows, and how much is not stored."""
 
     study: Study
+    candidates: Sequence[Candidate]
     cells: StudyCells
     missing_cells: int
     missing_rows: int
@@ -151,10 +220,7 @@ class Sweep:
     @property
     def problems(self) -> dict[int, int]:
         """GPU count -> id of the problem."""
-        return {
-            int(cell.problem.values["num_gpus"] or 0): cell.problem.id
-            for cell, _ in self.cells.counted
-        }
+        return {one.num_gpus: one.cell.problem.id for one in self.candidates}
 
     def is_needed(self, database: Path) -> bool:
         """Return whether the study has to run; the file is not written where nothing is missing."""
@@ -170,45 +236,80 @@ class Sweep:
         return f"sweep {gpus} GPUs: {layouts} in {cells}; {missing}"
 
 
-def plan_sweep(run: TrainingRun, counts: Sequence[int], connection: DuckDBPyConnection) -> Sweep:
-    """Return the sweep of some GPU counts; evaluates and writes nothing.
+def plan_first_sweep(run: TrainingRun, connection: DuckDBPyConnection) -> Sweep:
+    """Return the first sweep of a plan; evaluates and writes nothing.
 
-    Without a database the connection is to one without rows.
+    It has the largest listed count that has a layout, or within limits the first counts. Without a
+    database the connection is to one without rows.
     """
-    study = study_of(run, counts)
     wanted = run.request.num_gpus
-    if wanted is not None and not _has_layouts(run, wanted):
-        raise _no_layout(run, wanted)
-    cells = counted_cells(study, packaged_catalog(), run.stored_profiles)
-    ids = [cell.id for cell, _ in cells.counted]
+    if wanted is None:
+        counts = first_counts(run, check_limits(run, connection))
+        found = [one for n in counts for one in candidates_on(run, n)]
+    else:
+        counts = listed_counts(run, wanted)
+        found = next(filter(None, (candidates_on(run, n) for n in counts)), [])
+    if not found:
+        raise _no_layout(run, counts)
+    return plan_sweep(run, found, connection)
+
+
+def plan_sweep(
+    run: TrainingRun, candidates: Sequence[Candidate], connection: DuckDBPyConnection
+) -> Sweep:
+    """Return the sweep of some cells; evaluates and writes nothing."""
+    study = study_of(run, candidates)
+    counted = {one.cell.id: (one.cell, one.num_layouts) for one in candidates}
+    cells = StudyCells(study, run.estimator, run.catalog, tuple(counted.values()))
     query = "select cell_id from cell where list_contains(?, cell_id)"
-    stored = {row[0] for row in connection.execute(query, [ids]).fetchall()}
-    missing = [rows for cell, rows in cells.counted if cell.id not in stored]
-    return Sweep(study, cells, len(missing), sum(missing))
+    stored = {row[0] for row in connection.execute(query, [[*counted]]).fetchall()}
+    missing = [rows for cell, rows in counted.values() if cell.id not in stored]
+    return Sweep(study, candidates, cells, len(missing), sum(missing))
 
 
 _NAMED = 2
 """Inputs of a question that are part of the study's name; others are shown as dots."""
 
 
-def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
-    """Return the study of every layout on some GPU counts."""
-    request, problem, estimator = run.request, run.problem, run.estimator
-    space: dict[str, tuple[Scalar, ...]] = {
+def _space(
+    run: TrainingRun,
+    counts: Sequence[int],
+    batch: int,
+    choices: Mapping[str, Sequence[Scalar]],
+) -> dict[str, tuple[Scalar, ...]]:
+    request, problem = run.request, run.problem
+    return {
         **({} if request.model is None else {"model": (problem["model"],)}),
         "accelerator": (problem["accelerator"],),
         **{name: (value,) for name, value in request.inputs.items()},
-        **named_choices(estimator),
+        **{name: tuple(values) for name, values in choices.items()},
         **{name: (value,) for name, value in request.held.items()},
         "num_gpus": tuple(counts),
-        "global_batch_size": (run.batch,),
+        "global_batch_size": (batch,),
     }
+
+
+def study_of(run: TrainingRun, candidates: Iterable[Candidate]) -> Study:
+    """Return the study of some cells: a space for the counts that share batch and choices."""
+    request, problem, estimator = run.request, run.problem, run.estimator
+    searched = [name for name in estimator.searched_choices if name not in request.held]
+    kept: dict[tuple[int, int], list[Cell]] = {}
+    for one in candidates:
+        kept.setdefault((one.num_gpus, one.batch), []).append(one.cell)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for (num_gpus, batch), cells in sorted(kept.items()):
+        values = (tuple(dict.fromkeys(cell.choices[n] for cell in cells)) for n in searched)
+        groups.setdefault((batch, *values), []).append(num_gpus)
+    spaces = tuple(
+        _space(run, counts, batch, dict(zip(searched, values, strict=True)))
+        for (batch, *values), counts in groups.items()
+    )
     defined = request.defined.as_data()
-    digest = content_id(estimator.name, sorted(run.mends), space, *([defined] if defined else []))
+    digest = content_id(estimator.name, sorted(run.mends), spaces, *([defined] if defined else []))
     digest %= 16**6
     shape = f"{problem['num_layers']} layers of {problem['hidden_size']}"
     name = (
-        f"plan {problem['model'] or shape} on {_counts_in_words(counts)} x "
+        f"plan {problem['model'] or shape} on {_counts_in_words(sorted({n for n, _ in kept}))} x "
         f"{problem['accelerator']}{_changed_in_words(run)} {digest:06x}"
     )
     definition: dict[str, Any] = {
@@ -216,11 +317,11 @@ def study_of(run: TrainingRun, counts: Sequence[int]) -> Study:
         "description": "asked by `warehouse plan`",
         "estimator": estimator.name,
         "mends": [[mend for mend in estimator.mends if mend in run.mends]],
-        "spaces": [{key: list(values) for key, values in space.items()}],
+        "spaces": [{key: list(values) for key, values in space.items()} for space in spaces],
         **defined,
     }
     mends = (run.mends,)
-    return Study(name, estimator.name, mends, (space,), definition, "plan", request.defined)
+    return Study(name, estimator.name, mends, spaces, definition, "plan", request.defined)
 
 
 def _changed_in_words(run: TrainingRun) -> str:
@@ -240,21 +341,6 @@ def _counts_in_words(counts: Sequence[int]) -> str:
     return ",".join(map(str, counts)) if len(counts) <= 3 else f"{counts[0]}..{counts[-1]}"
 
 
-def _has_layouts(run: TrainingRun, num_gpus: int) -> bool:
-    """Return whether a GPU count has a layout; a held value that leaves none at all is refused."""
-    search = run.estimator.search
-    assert search is not None
-    [space] = study_of(run, [num_gpus]).spaces
-    try:
-        check_space(run.estimator, space, run.catalog, run.mends)
-    except EmptySpaceError:
-        if run.request.held.keys() & {*run.estimator.relations[0].keys}:
-            raise
-        return False
-    cells = cells_of_space(run.estimator, space, run.catalog, run.mends)
-    return any(map(search.count, cells))
-
-
 # ---- why there is nothing to sweep ----
 
 
@@ -271,7 +357,7 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
         rows = reference.execute(query, list(values)).fetchall()
         return rows[0][0] if rows else None
 
-    watts = terms.watts or _idle_watts(run.problem) or first(queries.POWER_OF, name)
+    watts = terms.watts or queries.idle_watts(run.problem) or first(queries.POWER_OF, name)
     pue = terms.pue or first(queries.PUE)
     if limits.max_mw is not None and watts is None:
         raise InputError(
@@ -281,12 +367,6 @@ def check_limits(run: TrainingRun, reference: DuckDBPyConnection) -> float | Non
     if limits.budget_usd is not None:
         _check_budget(run, terms.price or first(queries.PRICE_OF, name, terms.basis))
     return None if watts is None or pue is None else watts * pue
-
-
-def _idle_watts(problem: Mapping[str, Scalar]) -> float | None:
-    if problem.get("power_limit_watts") is None:
-        return None
-    return sum(float(problem.get(name) or 0) for name in ("gpu_idle_watts", "host_watts"))
 
 
 def _check_budget(run: TrainingRun, price: float | None) -> None:
@@ -334,45 +414,14 @@ def _no_counts(run: TrainingRun, by_memory: float, by_days: float, by_power: flo
     return InputError(f"{why}; --max-gpus is {request.max_gpus:,}", hint)
 
 
-def _next_with_layouts(run: TrainingRun, num_gpus: int, *, above: bool) -> int | None:
-    """Return the next count that is sold and has a layout, None if none is found.
-
-    This tries counts from half to double. If there are many, it tries multiples of larger powers of
-    two, which have more divisors. Below half, it tries powers of two.
-    """
-    server = server_size(run)
-    ends = (num_gpus + 1, 2 * num_gpus) if above else (max(num_gpus // 2, 1), num_gpus - 1)
-    sold: Sequence[int] = sold_between(*ends, server)
-    unit = server
-    while len(sold) > _TRIED_NEXT:
-        unit *= 2
-        sold = multiples(*ends, unit)
-    smaller = (2**n for n in range((num_gpus // 2).bit_length(), -1, -1))
-    nearest = sold if above else [*sold[::-1], *smaller]
-    # a count with few layouts is suggested only if there is no other
-    ordered = sorted(nearest, key=lambda n: not has_many_layouts(run, n))
-    return next((n for n in ordered if n != num_gpus and _has_layouts(run, n)), None)
-
-
-def has_many_layouts(run: TrainingRun, num_gpus: int) -> bool:
-    """Return whether a count has only small prime factors, and odd ones only with batch or layers.
-
-    Other odd factors leave few layouts, which are slow: 496 GPUs are 16 x 31.
-    """
-    odd = num_gpus // (num_gpus & -num_gpus)
-    if run.batch * int(run.problem.get("num_layers") or 1) % odd:
-        return False
-    for factor in _SMALL_FACTORS:
-        while odd % factor == 0:
-            odd //= factor
-    return odd == 1
-
-
-def _no_layout(run: TrainingRun, num_gpus: int) -> InputError:
-    found = [_next_with_layouts(run, num_gpus, above=above) for above in (False, True)]
-    counts = " or ".join(f"{n:,}" for n in found if n is not None)
+def _no_layout(run: TrainingRun, counts: Sequence[int]) -> InputError:
+    """Return the error of counts without a layout; a held value that no layout has is named."""
+    for num_gpus in counts[:1]:
+        batch = batch_on(run.batch, num_gpus)
+        space = _space(run, (num_gpus,), batch, named_choices(run.estimator))
+        check_space(run.estimator, space, run.catalog, run.mends)
     return InputError(
-        f"`--gpus` {num_gpus:,}: {run.model} has no layout on this count with a batch of "
-        f"{run.batch:,}: {LAYOUT_RULE}",
-        f"ask for {counts}, or for another --batch" if counts else "ask for another --batch",
+        f"{run.model} has no layout on {', '.join(f'{n:,}' for n in sorted(counts)[-3:])} GPUs or "
+        f"fewer with a batch of {run.batch:,}: {LAYOUT_RULE}",
+        "ask for another --batch",
     )

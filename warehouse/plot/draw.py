@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from warehouse.plot.registry import Plot
     from warehouse.plot.theme import Theme
 
-PREFERRED = {"assumptions": "", "variant": "corrected"}
-"""Column -> the value that is preferred if rows have several."""
+PREFERRED = {"assumptions": "", "variant": "corrected", "model": "gpt3_1T"}
+"""Column -> the value that is preferred if rows have several; the model is that of README."""
 
 MOST_NAMED = 5
 """Most values that a message lists."""

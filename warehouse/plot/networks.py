@@ -80,7 +80,8 @@ def network_bandwidth(frame: pl.DataFrame, theme: Theme) -> ChartType:
     ticks = sorted(set(rates))
     axis = parts.logarithmic(rates, "Network of a GPU (GB/s)", base=2, ticks=ticks, grid=True)
     shown = (
-        f"Speed of the best layout of {frame['model'][0]} on {frame['accelerator'][0]}, relative "
+        f"Speed of the best layout of {frame['model'][0] or 'a model given by its shape'} on "
+        f"{frame['accelerator'][0]}, relative "
         f"to {parts.figure(min(rates), 3)} GB/s; {parts.estimate_words(frame)}"
     )
     x = alt.X("gigabytes:Q", **axis)
@@ -94,7 +95,8 @@ def _bandwidth_finding(frame: pl.DataFrame) -> str:
         return f"Only a network of {parts.figure(slow, 3)} GB/s is stored"
     gains = most.group_by("nvlink_size").agg(pl.col("relative_speed").max()).sort("nvlink_size")
     words = [
-        f"{row['relative_speed'] - 1:.0%} with NVLink domains of {row['nvlink_size']}"
+        f"{row['relative_speed'] - 1:.0%}"
+        + (f" with NVLink domains of {row['nvlink_size']}" if row["nvlink_size"] else "")
         for row in gains.iter_rows(named=True)
     ]
     times = parts.figure(fast / slow)

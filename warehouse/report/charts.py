@@ -13,8 +13,6 @@ from warehouse.report.content import parts_of
 from warehouse.show.units import with_digits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from altair.typing import ChartType
 
     from warehouse.plan.answer import PlanAnswer
@@ -122,15 +120,15 @@ def counts_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
 
 
 def errors_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
-    """Return the mean error of the time by group of published steps; None without any."""
+    """Return the mean error of the time by group of steps like the plan; None without any."""
+    record = answer.uncertainty.record
     rows = [
         {
-            "group": f"{_group(line)} ({line['num_rows']})",
+            "group": f"{str(line['published_group']).replace('_', ' ')} ({line['num_rows']})",
             "error": line["time_mean_absolute_relative_error"],
             "way": "too fast" if line["time_bias"] < 0 else "too slow",
         }
-        for line in answer.uncertainty.errors
-        if line.get("time_mean_absolute_relative_error") is not None
+        for line in ([] if record is None else record.groups)
     ]
     if not rows:
         return None
@@ -141,16 +139,6 @@ def errors_chart(answer: PlanAnswer, theme: Theme) -> ChartType | None:
         tooltip=["group", "way", alt.Tooltip("error:Q", format=".1%")],
     )
     return _wide(bars.mark_bar(), ROW * len(rows))
-
-
-def _group(line: Mapping[str, Any]) -> str:
-    """Return the group of published steps, marked if it is of programs without a model."""
-    group = str(line["published_group"])
-    if "program" not in group:
-        return group
-    table = str(line["reference"]).removeprefix("published_").removeprefix("megatron_")
-    words = table.replace("_", " ")
-    return f"{words}, others" if group.startswith("other") else words
 
 
 def _bars(rows: list[dict[str, Any]], name: str, x: alt.X) -> alt.Chart:

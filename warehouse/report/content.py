@@ -63,13 +63,9 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
     tokens = in_words("dataset_tokens", run.request.tokens)
     time = in_words("training_seconds", best["training_seconds"])
     cost = answer.own_count["cost_usd"]
-    costs = "" if cost is None else f" and costs {in_words('cost_usd', cost)}"
-    of_counts = [*words.count_lines(answer), *filter(None, [words.batch_line(answer)])]
+    costs = "" if cost is None else f" and costs {words.dollars_in_words(cost)}"
     limits = list(parts_section(answer).below)
-    if answer.spare_wanted is not None:
-        limits.append(
-            f"for more free memory: {words.roomier_in_words(answer, answer.spare_wanted)}"
-        )
+    limits += [f"{name}: {text}" for name, text in words.alternative_entries(answer)]
     return {
         "title": f"{run.model}: {tokens} on {answer.num_gpus:,} {run.problem['accelerator']}",
         "summary": f"The best layout is {answer.in_words(best)}. The run takes {time}{costs}.",
@@ -80,10 +76,9 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
         "layouts": _layouts(answer),
         "experts": _table(expert_rows(answer)),
         "counts": _table(words.count_rows(answer)),
-        "count_lines": [_sentence(line) for line in of_counts],
         "costs": _table(answer.costs, drop=("option", "price_note")),
         "energies": _table(answer.energies, drop=("option", "power_note", "power_basis")),
-        "errors": _table(sure.errors, drop=_NOT_SHOWN),
+        "errors": _table([] if sure.record is None else sure.record.groups),
         "memory_errors": _table(sure.memory),
         "published_runs": _table(answer.published_runs),
         "trust": [_sentence(line) for line in _trust(answer)],
@@ -107,29 +102,34 @@ def _headlines(answer: PlanAnswer) -> list[Headline]:
             return "no interval"
         low, high = (value * end / best["step_seconds"] for end in sure.likely)
         if name == "training_seconds":
-            return f"{run_times_in_words(low, high, value)} in nine of ten runs"
+            return f"{run_times_in_words(low, high, value)}: {words.RANGE}"
+        if name == "cost_usd":
+            return f"{words.dollars_in_words(low)} to {words.dollars_in_words(high)}"
         return interval_in_words(name, low, high, value)
 
     def headline(label: str, name: str, value: float | None, more: str = "") -> Headline:
-        return Headline(label, in_words(name, value), between(name, value) + more)
+        figure = in_words(name, value)
+        if name == "cost_usd" and value is not None:
+            figure = words.dollars_in_words(value)
+        return Headline(label, figure, between(name, value) + more)
 
     cost, energy = answer.own_count["cost_usd"], answer.energies[0] if answer.energies else {}
     runner_up = "no other layout fits"
     if second is not None:
         runner_up = f"the runner-up takes {words.longer_in_words(second, best)}"
-    slow_end = "".join(f"; the slow end {limit}" for limit in words.exceeded_limits(answer)[:1])
+    limits = "".join(f"; {line}" for line in words.limits_in_words(answer))
     memory = f"of {in_words('hbm_bytes', best['hbm_bytes'])}"
     if sure.fit_probability is not None:
         chance = words.probability_in_words(sure.fit_probability)
         memory += f"; fits with a probability of {chance}"
     headlines = [
         Headline("Layout", answer.in_words(best), runner_up),
-        headline("Time", "training_seconds", best["training_seconds"], slow_end),
+        headline("Time", "training_seconds", best["training_seconds"], limits),
         Headline("Cost", "no price", "none is published: give one with --price")
         if cost is None
         else headline("Cost", "cost_usd", cost, _price_in_words(answer)),
         headline("Energy", "energy_kwh", energy.get("energy_kwh")),
-        headline("CO2e", "kg_co2e", energy.get("kg_co2e"), _grids_in_words(answer)),
+        *(headline("CO2e", *figures) for figures in _carbon(answer)),
         Headline("Memory of a GPU", in_words("memory_bytes", best["memory_bytes"]), memory),
     ]
     if (mfu := best.get("mfu")) is not None:
@@ -182,16 +182,14 @@ def layout_key(layout: Line) -> str:
     return "; ".join(meanings)
 
 
-def _grids_in_words(answer: PlanAnswer) -> str:
-    """Return the grid of the CO2e; of several grids also the dirtiest."""
-    known = [line for line in answer.energies if line["kg_co2e"] is not None]
-    if not known:
-        return ""
-    words = f", {known[0]['grid']}"
-    most = max(known, key=lambda line: float(line["kg_co2e"]))
-    if most["kg_co2e"] > known[0]["kg_co2e"]:
-        words += f"; {most['grid']}: {in_words('kg_co2e', most['kg_co2e'])}"
-    return words
+def _carbon(answer: PlanAnswer) -> list[tuple[str, float, str]]:
+    """Return the CO2e on each grid that was named; a grid decides, so without one there is none."""
+    named = answer.energies if answer.run.terms.carbons else []
+    return [
+        ("kg_co2e", float(line["kg_co2e"]), f", on grid {line['grid']}")
+        for line in named
+        if line["kg_co2e"] is not None
+    ]
 
 
 def parts_of(answer: PlanAnswer) -> list[tuple[str, float]]:
@@ -248,16 +246,12 @@ def _trust(answer: PlanAnswer) -> list[str]:
         f"the run takes {line}" if line[0].isdigit() else line for line in interval_lines(answer)
     ] or ["the estimate has no interval: its constants have no ranges here"]
     lines = [*sure.unlike, *intervals, *words.memory_lines(answer)]
-    errors = [line.get("time_mean_absolute_relative_error") for line in sure.errors]
-    if known := [float(error) for error in errors if error is not None]:
-        lines.append(
-            f"on published steps the time is off by {100 * min(known):.1f} % to "
-            f"{100 * max(known):.1f} % on average, by group"
-        )
+    if sure.record is not None:
+        lines.append(words.record_in_words(sure.record))
     return [
         *lines,
         *published_lines(answer),
-        *filter(None, [sure.note, price_vendors(answer.costs)]),
+        *filter(None, [price_vendors(answer.costs)]),
     ]
 
 
@@ -277,14 +271,6 @@ def _constants(answer: PlanAnswer) -> SortableTable | None:
         if constant.lowest is not None and constant.lowest != constant.highest
     ]
     return _table(rows)
-
-
-_NOT_SHOWN = (
-    *("mean_absolute_relative_error", "max_absolute_relative_error", "bias"),
-    *("is_stored", "num_published"),
-)
-"""Columns of the errors that the page leaves out, as `plan` does: those of the FLOP rate, which
-have the sign and the size of another figure than those of the time next to them."""
 
 
 def _table(rows: Sequence[Line], drop: Collection[str] = ()) -> SortableTable | None:

@@ -167,6 +167,17 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def entry_lines(entries: Sequence[tuple[str, str]], width: int | None) -> list[str]:
+    """Return named lines with their texts below one another, broken to fit; None: never broken."""
+    longest = max((len(name) for name, _ in entries), default=0)
+    lines = []
+    for name, text in entries:
+        first = f"  {name:<{longest}}  "
+        is_whole = width is None or len(first + text) <= width
+        lines += [first + text] if is_whole else wrapped(text, width or 0, first, " " * len(first))
+    return lines
+
+
 def wrapped(text: str, width: int, first: str = "", further: str = "") -> list[str]:
     """Return the lines of a text, broken between words; a number and its unit stay on one line.
 

@@ -10,6 +10,9 @@ from warehouse.show.values import Row
 
 Line = Mapping[str, Any]
 
+Entry = tuple[str, str]
+"""A line of an answer: its name, and its text."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -24,7 +27,7 @@ class Section:
     headings
         Column -> its heading for people, where it is not the usual one.
     lines, entries
-        Lines above the table, and entries of a list.
+        Lines above the table, and named lines below these.
     is_text
         Whether the cells are texts and figures as people read them.
     """
@@ -35,7 +38,7 @@ class Section:
     drop: Collection[str] = ()
     headings: Mapping[str, str] = field(default_factory=dict)
     lines: Sequence[str] = ()
-    entries: Sequence[str] = ()
+    entries: Sequence[Entry] = ()
     below: Sequence[str] = ()
     is_text: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,6 +11,9 @@ from typing import Any, TextIO
 from warehouse.show.values import Blocks, by_column, is_numeric, kinds_of, printable, shown
 
 _CELL_WIDTH = 60
+_LEAST_WIDTH, _LONGEST_WORD = 16, 40
+"""Width to which a column of texts is narrowed, its cells broken, and of words that stay whole."""
+
 _GAP = "  "
 _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
@@ -31,6 +35,10 @@ class Terminal:
         too.
     names
         Headings of columns whose cells are clipped in the middle: their ends tell them apart.
+    kept
+        Headings of columns that are always shown, and whole: those that a user named.
+    wraps
+        Whether texts of all columns but those of `names` are broken instead of clipped.
     """
 
     width: int
@@ -38,15 +46,18 @@ class Terminal:
     first: Sequence[str] = ()
     figures: Collection[str] = ()
     names: Collection[str] = ()
+    kept: Collection[str] = ()
+    wraps: bool = False
 
 
 def write_table(
     stream: TextIO, columns: Sequence[str], blocks: Blocks, terminal: Terminal | None
 ) -> None:
-    """Write a table with a line a row.
+    """Write a table with a line a row; on a terminal one row has a line a column.
 
     The first block decides which columns a terminal shows. Later cells that are wider than their
-    column are clipped where the line would become too long.
+    column are clipped or broken where the line would become too long. Where the columns that must
+    be shown do not fit, each row has a line a column.
     """
     blocks_by_column = (by_column(block, len(columns)) for block in blocks)
     table = _TextTable([printable(name) for name in columns], terminal)
@@ -63,21 +74,47 @@ class _TextTable:
     def __init__(self, names: Sequence[str], terminal: Terminal | None) -> None:
         self._names = names
         self._terminal = terminal
+        self._kept: set[int] = set()
+        self._whole: set[int] = set()
+        if terminal is not None:
+            self._kept = {place for place, name in enumerate(names) if name in terminal.kept}
+            others = {place for place, name in enumerate(names) if name not in terminal.names}
+            self._whole = self._kept | (others if terminal.wraps else set())
+        self._headings = [[name] for name in names]
         self._widths = list(map(_width, names))
-        self._shown = list(range(len(names)))
+        self._shown = sorted(range(len(names)), key=self._order)
+        self._least: dict[int, int] = {}  # widths to which texts can be narrowed
+        self._is_turned = False
+        self._num_turned = 0
         self._is_right = [False] * len(names)
         self._same: dict[int, str] = {}
 
     def beginning(self, block: Sequence[Sequence[Any]]) -> list[str]:
         """Return the header and the first rows."""
+        terminal = self._terminal
+        if terminal is not None and len(self._names) > 1 and len(block[0]) == 1:
+            self._is_turned, self._whole = True, {*self._shown}
         cells = self._texts(block)
         self._widths = self._widened(cells)
         self._is_right = list(map(is_numeric, block))
-        terminal = self._terminal
+        if self._is_turned:
+            return self._turned(cells)
         if terminal is not None and self._length(self._widths, self._shown) > terminal.width:
-            self._same = _same(cells)
+            same = _same(cells).items()
+            self._same = {place: text for place, text in same if place not in self._kept}
+            self._fold(cells)
+            for place in self._whole:
+                if not self._is_right[place]:
+                    words = " ".join((*cells[place], *self._headings[place])).split()
+                    longest = min(max(_widths(words), default=0), _LONGEST_WORD)
+                    self._least[place] = max(longest, _LEAST_WIDTH)
             self._shown = self._fitting(terminal, self._key(cells, block, terminal))
-        header = self._lines([[name] for name in self._names])
+            self._narrow(terminal.width)
+            room = self._length(self._widths, self._shown)
+            if self._kept and room > terminal.width:
+                self._is_turned = True
+                return self._turned(cells)
+        header = self._header()
         if terminal is not None and terminal.has_styles:
             header = [f"{_BOLD}{line.rstrip()}{_PLAIN}\n" for line in header]
         rule = _GAP.join("-" * self._widths[place] for place in self._shown) + "\n"
@@ -86,11 +123,13 @@ class _TextTable:
     def further(self, block: Sequence[Sequence[Any]]) -> list[str]:
         """Return the rows of a later block."""
         cells = self._texts(block)
+        if self._is_turned:
+            return self._turned(cells)
         wider, terminal = self._widened(cells), self._terminal
         if terminal is None or self._length(wider, self._shown) <= terminal.width:
             self._widths = wider
         else:
-            cells = self._clipped(cells, self._widths)
+            cells = self._clipped(cells, self._widths)  # whole ones are broken
             same = self._same.items()
             self._same = {place: text for place, text in same if {text} == {*cells[place]}}
         return self._lines(cells)
@@ -124,10 +163,58 @@ class _TextTable:
         ends_matter = () if self._terminal is None else self._terminal.names
         return [
             texts
-            if max(_widths(texts), default=0) <= limit
-            else [_clip(text, limit, in_middle=name in ends_matter) for text in texts]
-            for texts, limit, name in zip(cells, limits, self._names, strict=True)
+            if place in self._whole or max(_widths(texts), default=0) <= limit
+            else [_clip(text, limit, in_middle=self._names[place] in ends_matter) for text in texts]
+            for place, (texts, limit) in enumerate(zip(cells, limits, strict=True))
         ]
+
+    def _order(self, place: int) -> tuple[bool, int]:
+        """Sort ids last, except those that a user named."""
+        return (place not in self._kept and self._names[place].endswith(_ID_ENDINGS), place)
+
+    def _fold(self, cells: Sequence[Sequence[str]]) -> None:
+        """Break the headings of columns that must be shown where the cells are narrower."""
+        for place in self._kept:
+            least = max(_widths(cells[place]), default=0)
+            self._headings[place] = _folded(self._names[place], least)
+            self._widths[place] = max(least, *_widths(self._headings[place]))
+
+    def _narrow(self, width: int) -> None:
+        """Narrow texts that may be broken until the table fits, the widest first."""
+        while self._length(self._widths, self._shown) > width:
+            texts = [
+                p for p in self._shown if self._widths[p] > self._least.get(p, self._widths[p])
+            ]
+            if not texts:
+                break
+            self._widths[max(texts, key=self._widths.__getitem__)] -= 1
+
+    def _room(self, place: int) -> int:
+        """Return the width that a column needs."""
+        width = self._widths[place]
+        return min(width, self._least.get(place, width))
+
+    def _header(self) -> list[str]:
+        height = max(len(self._headings[place]) for place in self._shown)
+        columns = [[*[""] * (height - len(lines)), *lines] for lines in self._headings]
+        return self._lines(columns)
+
+    def _turned(self, cells: Sequence[Sequence[str]]) -> list[str]:
+        """Return a line a column for each row, with an empty line between rows."""
+        assert self._terminal is not None
+        label = max(_width(self._names[place]) for place in self._shown)
+        room = max(self._terminal.width - label - len(_GAP), _LEAST_WIDTH)
+        lines = []
+        for row in zip(*cells, strict=True):
+            lines += ["\n"] if self._num_turned else []
+            self._num_turned += 1
+            for place in self._shown:
+                name = self._names[place]
+                first = name + " " * (label - _width(name)) + _GAP
+                for text in _broken(row[place], room):
+                    lines.append(f"{first}{text}".rstrip() + "\n")
+                    first = " " * len(first)
+        return lines
 
     def _widened(self, cells: Sequence[Sequence[str]]) -> list[int]:
         """Return the widths of the columns with these cells as well."""
@@ -135,9 +222,19 @@ class _TextTable:
         return [max(width, *_widths(texts), 0) for width, texts in pairs]
 
     def _lines(self, cells: Sequence[Sequence[str]]) -> list[str]:
+        columns = [cells[place] for place in self._shown]
+        widths = [self._widths[place] for place in self._shown]
+        if any(max(_widths(c), default=0) > w for c, w in zip(columns, widths, strict=True)):
+            broken = [[_broken(t, w) for t in c] for c, w in zip(columns, widths, strict=True)]
+            even: list[list[str]] = [[] for _ in columns]
+            for row in zip(*broken, strict=True):
+                height = max(map(len, row))
+                for column, lines in zip(even, row, strict=True):
+                    column += [*lines, *[""] * (height - len(lines))]
+            columns = [*even]
         padded = [
-            _padded(cells[place], self._widths[place], is_right=self._is_right[place])
-            for place in self._shown
+            _padded(texts, width, is_right=self._is_right[place])
+            for texts, width, place in zip(columns, widths, self._shown, strict=True)
         ]
         return [_GAP.join(row).rstrip() + "\n" for row in zip(*padded, strict=True)]
 
@@ -155,21 +252,23 @@ class _TextTable:
         same, places = self._same, self._by_importance(terminal)
         lead = [place for place in places if place not in same and place not in key][:1]
         last = {*key, *lead}
+        order = [place for place in reversed(places) if place not in self._kept]
         hidden = [
-            *(place for place in reversed(places) if place in same),
-            *(place for place in reversed(places) if place not in same and place not in last),
-            *(place for place in reversed(places) if place in key),
+            *(place for place in order if place in same),
+            *(place for place in order if place not in same and place not in last),
+            *(place for place in order if place in key),
         ]
+        needed = list(map(self._room, range(len(self._widths))))
         removed: list[int] = []
         for place in hidden:
-            if len(places) == 1 or self._length(self._widths, places) <= terminal.width:
+            if len(places) == 1 or self._length(needed, places) <= terminal.width:
                 break
             places.remove(place)
             removed.append(place)
         for place in reversed(removed):  # a narrow column may fit where a wide one did not
-            if self._length(self._widths, [*places, place]) <= terminal.width:
+            if self._length(needed, [*places, place]) <= terminal.width:
                 places.append(place)
-        return sorted(places)
+        return sorted(places, key=self._order)
 
     def _by_importance(self, terminal: Terminal) -> list[int]:
         first = [self._names.index(name) for name in terminal.first if name in self._names]
@@ -207,6 +306,29 @@ def _same(cells: Sequence[Sequence[str]]) -> dict[int, str]:
         for place, column in enumerate(cells)
         if len(column) > 1 and len(set(column)) == 1
     }
+
+
+_ID_ENDINGS = ("_id", " id")
+"""Ends of the headings of ids."""
+
+
+def _folded(name: str, width: int) -> list[str]:
+    """Return the lines of a heading, broken between its words."""
+    lines = [""]
+    for word in re.findall(r"[^_ ]+[_ ]*", name):
+        if lines[-1] and len(lines[-1] + word.rstrip()) > width:
+            lines.append("")
+        lines[-1] += word
+    return [line.rstrip(" ") for line in lines]
+
+
+def _broken(text: str, width: int) -> list[str]:
+    """Return the lines of a text, broken between its words where that is possible."""
+    if _width(text) <= width:
+        return [text]
+    from textwrap import wrap
+
+    return wrap(text, width, break_on_hyphens=False) or [""]
 
 
 def _padded(texts: Sequence[str], width: int, *, is_right: bool) -> list[str]:

@@ -170,13 +170,14 @@ def with_digits(value: float, digits: int, sign: str = "-") -> str:
 def informative_columns(
     columns: Sequence[str], rows: Sequence[Row], drop: Collection[str] = ()
 ) -> list[int]:
-    """Return the places of the columns that are neither dropped nor unused."""
+    """Return the places of the columns that are neither dropped nor unused, ids last."""
     values = by_column(rows, len(columns))
-    return [
+    places = [
         place
         for place, name in enumerate(columns)
         if name not in drop and not _is_unused(name, values[place])
     ]
+    return sorted(places, key=lambda place: columns[place].endswith("_id"))
 
 
 def for_people(

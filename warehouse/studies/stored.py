@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 PLAN = "plan "
 """Prefix of the names of questions of `plan`."""
 
+QUESTION_FILE = "plan"
+"""The `study_file` of questions: no study has it, since the names of their files have an ending."""
+
+IS_QUESTION = f"(study_file = '{QUESTION_FILE}' and starts_with(study, '{PLAN}'))"
+"""Whether a row of table `study` is a question of `plan`: lists of studies leave it out, and the
+cells that only questions asked for are a cache."""
+
 NEAR = 3
 """Most similar names in the refusal of an unknown name."""
 
@@ -66,9 +73,10 @@ def nearest_in_words(asked: str, names: Sequence[str]) -> str:
         return did_you_mean(near)
     if near:
         return f"{digits}did you mean one of these?{_listed(near)}"
-    more = f"\n    and {len(names) - SHOWN:,} more: `warehouse status` lists all"
-    listed = _listed(names[:SHOWN]) + (more if len(names) > SHOWN else "")
-    return f"{digits}stored:{listed}" if names else "no study is stored"
+    studies = [name for name in names if not name.startswith(PLAN)]
+    more = f"\n    and {len(studies) - SHOWN:,} more: `warehouse status` lists all"
+    listed = _listed(studies[:SHOWN]) + (more if len(studies) > SHOWN else "")
+    return digits + (f"stored:{listed}" if studies else "no study is stored")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from estimators.contract import Cell, variant_name
 from estimators.id_set import IdSet
 from warehouse.database import derived
 from warehouse.database.connection import writing
-from warehouse.database.copies import MIN_FREE_BYTES, compact, free_bytes
+from warehouse.database.copies import MIN_FREE_BYTES, free_bytes
 from warehouse.database.facts import STUDY
 from warehouse.database.paths import refuse_missing
 from warehouse.database.recording import record
@@ -188,23 +188,26 @@ def evaluated_study(
 
 @dataclass(frozen=True)
 class DropReport:
-    """The outcome of a drop: removed cells and rows, and the size of the file."""
+    """The outcome of a drop: removed cells and rows, and the free bytes of the file after it."""
 
     study: str
     cells: int
     rows: int
-    bytes_before: int
-    bytes_after: int
+    free_bytes: int
+
+    @property
+    def free_in_words(self) -> str:
+        """How much of the file is free, and the command that shrinks it."""
+        return free_in_words(self.free_bytes)
 
 
 def drop_study(database: Path, name: str) -> DropReport:
-    """Remove a study, found as `find_study` finds it, and shrink the file.
+    """Remove a study, found as `find_study` finds it; the file keeps its size.
 
     Cells that no study needs any more go with it. An unknown name is refused before anything is
     written.
     """
     refuse_missing(database)  # opening for write would make one
-    before = database.stat().st_size
     with writing(database) as connection:
         studies = [row[0] for row in connection.execute("from study select study").fetchall()]
         name = find_study(name, studies) or name
@@ -212,13 +215,14 @@ def drop_study(database: Path, name: str) -> DropReport:
             raise _no_such_study(connection, name, studies, database)
         _refuse_needed(connection, name)
         sizes = delete_study(connection, name)
-    compact(database, done=dropped_in_words(f"study {name}", sizes))
-    return DropReport(name, len(sizes), sum(sizes), before, database.stat().st_size)
+        return DropReport(name, len(sizes), sum(sizes), free_bytes(connection))
 
 
-def dropped_in_words(what: str, cells: Sequence[int]) -> str:
-    """Return what a drop has removed, given the number of rows of each cell."""
-    return f"{what} is dropped, with {len(cells):,} cells and {sum(cells):,} rows"
+def free_in_words(free: int) -> str:
+    """Return how many bytes of a file are free, and the command that shrinks it."""
+    if free < MIN_FREE_BYTES:
+        return "the file has no space to give back"
+    return f"{free / 1e6:,.1f} MB of the file are free for new rows: `warehouse compact` shrinks it"
 
 
 def _no_such_study(
@@ -228,8 +232,8 @@ def _no_such_study(
     query = "select 1 from measurement where reference = ? limit 1"
     if connection.execute(query, [name]).fetchall():
         hint = f"it names measurements: `warehouse measure --drop {shlex.quote(name)}`"
-    if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # left by a killed drop
-        hint += f"\n{free / 1e6:,.1f} MB of the file are free: `warehouse compact` shrinks it"
+    if (free := free_bytes(connection)) >= MIN_FREE_BYTES:  # left by a former drop
+        hint += f"\n{free_in_words(free)}"
     return InputError(f'`study` "{name}" is not in {database}', hint)
 
 
@@ -259,13 +263,21 @@ def delete_study(connection: duckdb.DuckDBPyConnection, name: str) -> list[int]:
         " where cell_id not in (select cell_id from study_cell where study <> ?)",
         [name],
     ).fetchall()
+    delete_studies(connection, [name], [cell for cell, _ in cells])
+    return [rows for _, rows in cells]
+
+
+def delete_studies(
+    connection: duckdb.DuckDBPyConnection, names: Sequence[str], cells: Sequence[int]
+) -> None:
+    """Delete studies, and cells that no other study needs, in one transaction."""
     with transaction(connection):
-        delete_cells(connection, [cell for cell, _ in cells])
-        connection.execute("delete from study_cell where study = ?", [name])
-        connection.execute("delete from study where study = ?", [name])
+        delete_cells(connection, cells)
+        for table in ("study_cell", "study"):
+            connection.execute(f"delete from {table} where list_contains(?, study)", [names])
         connection.execute(
             "delete from problem where problem_id not in (select problem_id from cell)"
         )
         derived.refresh(connection)
-        record(connection, STUDY, name, is_removed=True)
-    return [rows for _, rows in cells]
+        for name in names:
+            record(connection, STUDY, name, is_removed=True)

@@ -1,0 +1,151 @@
+"""The GPU counts and batches of a plan: a larger count of GPUs only adds candidates."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from estimators.batch_rule import batches_in_range, published_range
+from estimators.contract import Scalar
+from warehouse.database.catalog import packaged_catalog
+from warehouse.evaluate.space import evaluated
+from warehouse.options import DEFAULT_PLANNER
+from warehouse.plan.question import PlanRequest, TrainingRun, reference_tables, resolve
+from warehouse.plan.run import answer_plan, sweep_of
+from warehouse.plan.search import batch_on, candidates_on, listed_counts
+
+
+def small_run(
+    num_gpus: int,
+    *,
+    model: str = "gpt3_1.3B",
+    accelerator: str = "H100 SXM 80GB",
+    batch: int = 64,
+    estimator: str = DEFAULT_PLANNER,
+    held: dict[str, Scalar] | None = None,
+) -> TrainingRun:
+    """Return a run of a small model on a GPU count."""
+    return resolve(
+        PlanRequest(
+            estimator,
+            model,
+            accelerator,
+            2e10,
+            num_gpus,
+            inputs={"nvlink_size": 8},
+            held=held or {},
+            batch=batch,
+        )
+    )
+
+
+@pytest.mark.parametrize("held", [{}, {"data_parallel": 22}])
+def test_the_list_of_counts_does_not_depend_on_the_largest(held: dict[str, Scalar]) -> None:
+    run = small_run(8, held=held)
+    whole = listed_counts(run, 3_000)
+    for most in (1, 7, 8, 63, 100, 1_000, 1_024, 2_999):
+        assert listed_counts(run, most) == [n for n in whole if n <= most]
+    assert {1_000, 1_024, 3_000, 12, 7} <= {*whole}
+    # 11 is a factor of a degree that every layout must have, 13 is not
+    assert (88 in whole) == bool(held)
+    assert 104 not in whole
+    # whole servers of eight above 64
+    assert not {70, 100, 108} & {*whole}
+
+
+def test_a_count_takes_the_nearest_batch_that_it_divides() -> None:
+    counts = {1_024: 512, 1_280: 480, 2_304: 576, 1_000: 500, 3_000: 500, 1_008: 504}
+    assert {n: batch_on(512, n) for n in counts} == counts
+    # a batch that the odd factor divides stays, as a published run has it
+    assert batch_on(2_160, 1_920) == 2_160
+    assert batch_on(1_000, 1_024) == 1_000
+    assert batch_on(1, 7) == 1  # no multiple of seven is near
+
+
+@pytest.mark.parametrize("batch", [1, 7, 60, 256, 512, 3_072])
+def test_no_batch_changes_by_more_than_15_percent(batch: int) -> None:
+    for num_gpus in range(1, 2_000):
+        assert abs(batch_on(batch, num_gpus) - batch) <= 0.15 * batch
+
+
+def test_published_batches_give_a_range_by_size() -> None:
+    catalog = packaged_catalog()
+    assert len({*catalog.tables["batch_range"]}) >= 15
+    # from Chinchilla's 1.5 M tokens to DeepSeek-V3's 62.9 M (37 G of 671 G parameters are active)
+    assert published_range(catalog, 70e9) == (1.5e6, 15_360 * 4_096)
+    assert batches_in_range(catalog, 70e9, 8_192) == [256, 512, 1_024, 2_048, 4_096]
+    # from PaLM's first 1 M tokens to Llama 3's 16 M; a ramp of 32 sequences does not count
+    assert published_range(catalog, 405e9) == (512 * 2_048, 16e6)
+    # no model is as small or as large: the nearest sizes give the range
+    assert published_range(catalog, 1e8)[0] == 1e6
+    assert published_range(catalog, 1e13)[1] >= 6e6
+
+
+# ---- the search against every layout of every count ----
+
+
+def fastest_of_all(run: TrainingRun) -> float:
+    """Return the time of the fastest layout that fits on any listed count, evaluated in memory."""
+    relation, best = run.estimator.relations[0], math.inf
+    for num_gpus in listed_counts(run, run.request.num_gpus or 0):
+        cells = [one.cell for one in candidates_on(run, num_gpus)]
+        names = ("step_seconds", "fits_memory")
+        found = evaluated(run.estimator, relation, cells, names, run.catalog).columns
+        steps = found["step_seconds"][found["fits_memory"].astype(bool)]
+        batch = batch_on(run.batch, num_gpus) * int(run.problem["seq_len"] or 1)
+        best = min(best, math.ceil(run.request.tokens / batch) * steps.min(initial=math.inf))
+    return best
+
+
+def answered(run: TrainingRun, database: Path) -> tuple[int, int, float]:
+    """Return used and idle GPUs and the time of a plan."""
+    with reference_tables(database) as connection:
+        sweep = sweep_of(run, connection)
+    answer = answer_plan(run, sweep, database)
+    return answer.num_gpus, answer.num_idle_gpus, float(answer.best["training_seconds"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("estimator", [DEFAULT_PLANNER, "roofline"])
+def test_the_search_finds_the_fastest_of_all_layouts(estimator: str, tmp_path: Path) -> None:
+    for num_gpus in (13, 22, 40):
+        run = small_run(num_gpus, estimator=estimator)
+        used, idle, seconds = answered(run, tmp_path / f"{estimator}.duckdb")
+        assert used + idle == num_gpus
+        assert seconds == pytest.approx(fastest_of_all(run), rel=1e-9)
+
+
+@pytest.mark.long
+def test_no_run_takes_longer_on_more_gpus(tmp_path: Path) -> None:
+    rng = random.Random(45)
+    for model, accelerator in (("gpt3_1.3B", "H100 SXM 80GB"), ("gpt3_6.7B", "GB200")):
+        times = [
+            (n, answered(small_run(n, model=model, accelerator=accelerator), tmp_path / "x.duckdb"))
+            for n in sorted(rng.sample(range(4, 200), 8))
+        ]
+        seconds = [found[2] for _, found in times]
+        assert seconds == sorted(seconds, reverse=True), times
+        assert np.isfinite(seconds).all()
+
+
+def test_gpus_that_a_plan_leaves_idle_are_paid_for(tmp_path: Path) -> None:
+    database = tmp_path / "idle.duckdb"
+    with reference_tables(database) as connection:
+        run = small_run(13, held={"tensor_parallel": 1, "activation_recompute": "none"})
+        sweep = sweep_of(run, connection)
+    answer = answer_plan(run, sweep, database)
+    assert answer.num_gpus + answer.num_idle_gpus == 13
+    assert answer.num_idle_gpus > 0
+    best = answer.best
+    assert best["gpu_hours"] == pytest.approx(13 * best["training_seconds"] / 3600)
+    [line] = [line for line in answer.counts if line["num_gpus"] == answer.num_gpus]
+    assert line["gpu_hours"] == pytest.approx(best["gpu_hours"])
+    [cost] = [line for line in answer.costs if line["basis"] == "on_demand"]
+    assert cost["cost_usd"] == pytest.approx(best["gpu_hours"] * cost["usd_per_gpu_hour"])
+    # an idle board and its host draw less than a busy one
+    busy = answer.num_gpus / 13
+    assert busy * 13 * 126 < line["power_watts"] < 13 * 1_500
