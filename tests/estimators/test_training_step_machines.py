@@ -34,7 +34,7 @@ pipeline, and the host does not run ahead meanwhile: bubbles and its waits may b
 OF_LAST_RANK = 0.01
 """A schedule that splits its backward pass has a bubble for each rank, and the rank that ends last
 sets the pace. Where two ranks end together, another rank may end last: gradients then hide behind
-its passes. One row in 2,000 shows it."""
+its passes. One or two rows in 2,000 show it, by 0.9 %."""
 
 FASTER = {
     "memory": (1.2, ("hbm_bytes_per_second",)),
