@@ -75,8 +75,8 @@ def record_of(catalog: Catalog, kernels: str, program: str, head_size: float) ->
 
 
 def ends_of_rate(catalog: Catalog, *case: Scalar) -> tuple[float, float]:
-    """Return least and largest rate over the rate of kernels, accelerator and program, or NaN."""
-    row = record_of(catalog, chip_of(catalog, *case[:2]), str(case[2]), BLOCK) or {}
+    """Return a rate's ends over it for kernels, accelerator and program, heads of 128; or NaN."""
+    row = record_of(catalog, chip_of(catalog, *case[:2]), str(case[2]), 128) or {}
     low, high = (float(row.get(name) or np.nan) for name in ("lowest_value", "highest_value"))
     return low / float(row.get(PARAMETERS[0]) or 1), high / float(row.get(PARAMETERS[0]) or 1)
 

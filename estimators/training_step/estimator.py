@@ -120,8 +120,8 @@ def _ends(constant: str, columns: Columns, catalog: Catalog) -> tuple[Array, Arr
     """Return the ends of a constant's range; NaN in rows that have that of ``step_constant``.
 
     A constant whose range is the spread of measured kernels has none in rows that use the formula:
-    these have the ranges of the formula's constants. The range of attention is that of its program,
-    whichever framework calls it, where table ``attention_rate`` has one.
+    these have the ranges of the formula's constants. Table ``attention_rate`` may have a range for
+    a program of attention. That range holds in every framework.
     """
     least, most = of_the_table(constant, columns, catalog)
     source = str(system_inputs.MEASURED_IN.get(constant))
