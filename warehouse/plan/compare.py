@@ -2,6 +2,7 @@
 
 The best count is the fastest one within the limits, or the cheapest where the days are limited.
 With limits there is a second round: three counts between the best of the first round and the next.
+If none of them is within the limits either, all listed counts next to the nearest one are tried.
 """
 
 from __future__ import annotations
@@ -17,18 +18,22 @@ from warehouse.plan import queries
 from warehouse.plan.accuracy import memory_factor, safe_share
 from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import GpuRates
-from warehouse.plan.search import LAYOUT_RULE, listed_counts
+from warehouse.plan.search import LAYOUT_RULE, candidates_on, listed_counts, may_be_within
 from warehouse.show.units import run_time_in_words
 
 if TYPE_CHECKING:
     from warehouse.plan.candidates import QueryCache
     from warehouse.plan.question import TrainingRun
-    from warehouse.plan.search import Sweep
+    from warehouse.plan.search import Candidate, Sweep
 
 Line = Mapping[str, Any]
 
 _REFINED = (5, 6, 7)
 """Counts in quarters of a power of two that are tried between it and the next."""
+
+_OVER_BOUND = 0.95
+"""Least ratio of the time over its lower bound on a count to that on the one next to it: a count
+that divides layers and heads worse is further above its bound."""
 
 _HARDLY = 0.95
 """Share of a smaller count's time above which a larger count is hardly faster."""
@@ -85,33 +90,71 @@ def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
     return int(min(lines, key=lambda line: line["gpu_hours"])["num_gpus"])
 
 
+def counts_between(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
+    """Return the listed counts next to the one that misses the limits by least.
+
+    They lie between its neighbours among the counts that were tried.
+    """
+    nearest = _nearest_to_limits(run, lines)["num_gpus"]
+    below = max((n for n in tried if n < nearest), default=0)
+    above = min((n for n in tried if n > nearest), default=math.inf)
+    listed = listed_counts(run, run.request.max_gpus)
+    return sorted(n for n in listed if below < n < above and n != nearest)
+
+
+def promising(
+    run: TrainingRun,
+    tried: Sequence[Candidate],
+    counts: Iterable[int],
+    lines: Sequence[Line],
+    rates: GpuRates,
+) -> list[Candidate]:
+    """Return the cells of some counts that may be within the limits.
+
+    `lines` are the fastest layouts of the counts that were tried. The time on others is taken to be
+    at least `_OVER_BOUND` times as far above its bound as that of the count nearest to the limits.
+    """
+    nearest = _nearest_to_limits(run, lines)
+    bound = min(one.least_seconds for one in tried if one.num_gpus == nearest["num_gpus"])
+    over_bound = _OVER_BOUND * nearest["training_seconds"] / bound
+    price = rates.usd_per_gpu_hour
+    found = [one for num_gpus in counts for one in candidates_on(run, num_gpus)]
+    return [one for one in found if may_be_within(run, one, price, over_bound)]
+
+
 def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
     """Return the lines within every limit, the best one first.
 
     Lines whose layout is likely to fit come before the others.
     """
-    limits = run.request.limits
-    bounds = {
-        "training_seconds": None if limits.days is None else limits.days * 86400,
-        "cost_usd": limits.budget_usd,
-        "power_watts": None if limits.max_mw is None else limits.max_mw * 1e6,
-    }
-    within = [
-        line
-        for line in lines
-        if all(
-            bound is None or (line[name] is not None and line[name] <= bound)
-            for name, bound in bounds.items()
-        )
-    ]
+    within = [line for line in lines if _largest_share(run, line) <= 1]
     by_time = ("training_seconds", "gpu_hours")
-    order = ("gpu_hours", "num_gpus") if limits.takes_cheapest else by_time
+    order = ("gpu_hours", "num_gpus") if run.request.limits.takes_cheapest else by_time
     return sorted(
         within,
         key=lambda line: (
             not line.get("is_likely_to_fit", True),
             *(line[name] for name in order),
         ),
+    )
+
+
+def _nearest_to_limits(run: TrainingRun, lines: Iterable[Line]) -> Line:
+    return min(lines, key=lambda line: _largest_share(run, line))
+
+
+def _largest_share(run: TrainingRun, line: Line) -> float:
+    """Return the largest share of a limit that a count takes; infinite if one is not known."""
+    limits = run.request.limits
+    bounds = {
+        "training_seconds": limits.days and limits.days * 86400,
+        "cost_usd": limits.budget_usd,
+        "power_watts": limits.max_mw and limits.max_mw * 1e6,
+    }
+    return max(
+        math.inf if line[name] is None else line[name] / bound
+        for name, bound in bounds.items()
+        if bound is not None
     )
 
 

@@ -2,15 +2,15 @@
 
 With a GPU count, counts up to it are tried from the largest down until no other can be faster.
 Limits take a second sweep, on the counts next to the best of the first; where no count is within
-them, so are other batches.
+them, all counts near it are tried, and then other batches.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
 from warehouse.evaluate.profiles import load_profiles
@@ -18,7 +18,13 @@ from warehouse.plan import queries
 from warehouse.plan.accuracy import asking
 from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.cached import beside_the_cache
-from warehouse.plan.compare import compare_counts, refined_counts, within_limits
+from warehouse.plan.compare import (
+    compare_counts,
+    counts_between,
+    promising,
+    refined_counts,
+    within_limits,
+)
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
 from warehouse.plan.search import (
     Candidate,
@@ -27,6 +33,7 @@ from warehouse.plan.search import (
     candidates_on,
     fewer_gpus,
     is_worth_trying,
+    may_be_within,
     plan_first_sweep,
     plan_sweep,
 )
@@ -117,7 +124,13 @@ def answer_plan(
         chosen, sweeps = run, [sweep, search.fewer_gpus(run, sweep)]
     with open_for_read(database) as connection, asking(chosen, connection) as ask:
         answer = read_answer(chosen, ask, sweeps, top)
-    batches = search.other_batches(chosen, answer.num_gpus) if run.other_batches else []
+    batches = []
+    if run.other_batches:
+        bounds = (
+            one.least_seconds for one in sweeps[-1].candidates if one.num_gpus == answer.num_gpus
+        )
+        over_bound = answer.best["training_seconds"] / min(bounds)
+        batches = search.other_batches(chosen, answer.num_gpus, over_bound)
     return replace(answer, batches=batches, batch_note=_batch_note(run, chosen, answer.num_gpus))
 
 
@@ -193,51 +206,65 @@ class _Search:
         """
         larger = sorted(batch for batch in run.other_batches if batch > run.batch)
         smaller = sorted({*run.other_batches} - {*larger}, reverse=True)
-        failed: tuple[TrainingRun, list[Sweep]] | None = None
+        failed: list[tuple[TrainingRun, list[Sweep]]] = []
+        lines, rates = self._counts(run, first)
         for batch in (run.batch, *larger, *smaller):
             others = [each for each in (run.batch, *run.other_batches) if each != batch]
             is_usual = run.is_default_batch and batch == run.batch
             current = replace(run, batch=batch, other_batches=others, is_default_batch=is_usual)
-            sweep = first
+            sweeps = [first]
             if batch != run.batch:
-                found = [
-                    one
-                    for num_gpus in first.problems
-                    for one in candidates_on(current, num_gpus)
-                    if _may_be_within(current, one)
-                ]
+                cells = [one for n in first.problems for one in candidates_on(current, n)]
+                price = rates.usd_per_gpu_hour
+                found = [one for one in cells if may_be_within(current, one, price)]
                 if not found:
                     continue
-                sweep = self._stored(current, found)
-            sweeps = [sweep, *self._refined(current, sweep)]
-            if self._has_count_within(current, sweeps[-1]):
-                return current, sweeps
-            failed = failed or (current, sweeps)
-        assert failed is not None
-        return failed
+                sweeps = [self._stored(current, found)]
+                lines, rates = self._counts(current, sweeps[0])
+            for further in (refined_counts, counts_between):
+                more = further(current, sweeps[-1].problems, lines)
+                if found := promising(current, sweeps[-1].candidates, more, lines, rates):
+                    sweeps.append(self._stored(current, [*sweeps[-1].candidates, *found]))
+                    lines, rates = self._counts(current, sweeps[-1])
+                if within_limits(current, lines):
+                    return current, sweeps
+            failed.append((current, sweeps))
+        return failed[0]
 
-    def other_batches(self, run: TrainingRun, num_gpus: int) -> list[Line]:
-        """Store other batches on one GPU count, and return the figures of each, ascending."""
+    def other_batches(self, run: TrainingRun, num_gpus: int, over_bound: float) -> list[Line]:
+        """Store other batches on one GPU count, and return the figures of each, ascending.
+
+        `over_bound` is the time of the answer over its least lower bound.
+        """
         runs = {batch: replace(run, batch=batch) for batch in run.other_batches}
         cells = {batch: candidates_on(each, num_gpus) for batch, each in runs.items()}
-        asked = {batch: found for batch, found in cells.items() if found}
-        if not asked:
+        found = {batch: some for batch, some in cells.items() if some}
+        if not found:
             return []
-        first = [min(found, key=_least_seconds) for found in asked.values()]
+        # The time of a batch is about as far above its bound as that of the answer: one sweep
+        # nearly always has its fastest layout.
+        likely = [
+            one
+            for some in found.values()
+            for one in some
+            if one.least_seconds <= over_bound * min(map(_least_seconds, some))
+        ]
         seconds = {
             line["problem_id"]: line["training_seconds"]
-            for line in self._lines(run, self._stored(run, first))
+            for line in self._lines(run, self._stored(run, likely))
         }
+        tried = {one.cell.id for one in likely}
         more = [
             one
-            for found in asked.values()
-            for one in found
-            if one.least_seconds < seconds.get(one.cell.problem.id, math.inf)
+            for some in found.values()
+            for one in some
+            if one.cell.id not in tried
+            and one.least_seconds < seconds.get(one.cell.problem.id, math.inf)
         ]
-        lines = self._lines(run, self._stored(run, [*first, *more]))
-        batch_of = {one.cell.problem.id: one.batch for one in first}
-        found = [{"global_batch_size": batch_of[line["problem_id"]], **line} for line in lines]
-        return sorted(found, key=lambda line: int(line["global_batch_size"]))
+        lines = self._lines(run, self._stored(run, [*likely, *more]))
+        batch_of = {one.cell.problem.id: one.batch for one in likely}
+        rows = [{"global_batch_size": batch_of[line["problem_id"]], **line} for line in lines]
+        return sorted(rows, key=lambda line: int(line["global_batch_size"]))
 
     def _stored(self, run: TrainingRun, candidates: Sequence[Candidate]) -> Sweep:
         with open_for_read(self.database) as connection:
@@ -272,17 +299,6 @@ class _Search:
         likely = (line["training_seconds"] for line in lines if line.get("is_likely_to_fit", True))
         return min(likely, default=math.inf)
 
-    def _refined(self, run: TrainingRun, sweep: Sweep) -> Iterator[Sweep]:
-        lines, _ = self._counts(run, sweep)
-        more = refined_counts(run, sweep.problems, lines)
-        found = [one for num_gpus in more for one in candidates_on(run, num_gpus)]
-        if found:
-            yield self._stored(run, [*sweep.candidates, *found])
-
-    def _has_count_within(self, run: TrainingRun, sweep: Sweep) -> bool:
-        lines, _ = self._counts(run, sweep)
-        return bool(within_limits(run, lines))
-
     def _counts(self, run: TrainingRun, sweep: Sweep) -> tuple[Sequence[Line], GpuRates]:
         with open_for_read(self.database) as connection, asking(run, connection) as ask:
             return compare_counts(run, ask, sweep)
@@ -290,9 +306,3 @@ class _Search:
 
 def _least_seconds(candidate: Candidate) -> float:
     return candidate.least_seconds
-
-
-def _may_be_within(run: TrainingRun, candidate: Candidate) -> bool:
-    """Return whether a cell may be within the limit of days by its bound."""
-    days: Any = run.request.limits.days
-    return days is None or candidate.least_seconds <= days * 86400

@@ -107,7 +107,8 @@ def batch_on(batch: int, num_gpus: int) -> int:
     has to do.
     """
     odd = num_gpus // (num_gpus & -num_gpus)
-    for unit in (n for n in range(odd, 0, -1) if odd % n == 0):
+    largest = min(odd, int((1 + _CHANGE) * batch))
+    for unit in (n for n in range(largest, 0, -1) if odd % n == 0):
         if batch % unit == 0:
             return batch
         while num_gpus % (2 * unit) == 0 and unit <= _CHANGE * batch:
@@ -190,6 +191,19 @@ def least_seconds_of(run: TrainingRun, cell: Cell) -> float:
     return max(by_step, run.least_seconds_of_one_gpu / int(values["num_gpus"] or 1))
 
 
+def _most_gpus(run: TrainingRun, wanted: int) -> int:
+    """Return the GPU count from which to look down: most counts far above a batch have no layout.
+
+    It is less than twice the largest power of two that has one.
+    """
+    if candidates_on(run, listed_counts(run, wanted)[0]):
+        return wanted
+    power = 2 ** (wanted.bit_length() - 1)
+    while power > 1 and not candidates_on(run, power):
+        power //= 2
+    return min(wanted, 2 * power - 1)
+
+
 def fewer_gpus(run: TrainingRun, below: int) -> Iterator[int]:
     """Yield the listed counts below one that have memory for the model, from the largest down."""
     least = least_gpus_by_memory(run)
@@ -202,6 +216,19 @@ def is_worth_trying(run: TrainingRun, num_gpus: int, seconds: float) -> bool:
     if math.isinf(seconds) and asked >= _HALF:
         return 2 * num_gpus > asked
     return run.least_seconds_of_one_gpu / num_gpus < seconds
+
+
+def may_be_within(
+    run: TrainingRun, candidate: Candidate, price: float | None, over_bound: float = 1.0
+) -> bool:
+    """Return whether a cell may be within the limits of days and dollars.
+
+    `price` is that of a GPU-hour. Layouts are taken to be as slow as `over_bound` times the bound.
+    """
+    limits, seconds = run.request.limits, over_bound * candidate.least_seconds
+    usd = candidate.num_gpus * seconds / 3600 * (price or 0)
+    days_are_enough = limits.days is None or seconds <= limits.days * 86400
+    return days_are_enough and (limits.budget_usd is None or usd <= limits.budget_usd)
 
 
 # ---- what to sweep ----
@@ -247,7 +274,7 @@ def plan_first_sweep(run: TrainingRun, connection: DuckDBPyConnection) -> Sweep:
         counts = first_counts(run, check_limits(run, connection))
         found = [one for n in counts for one in candidates_on(run, n)]
     else:
-        counts = listed_counts(run, wanted)
+        counts = listed_counts(run, _most_gpus(run, wanted))
         found = next(filter(None, (candidates_on(run, n) for n in counts)), [])
     if not found:
         raise _no_layout(run, counts)
