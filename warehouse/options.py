@@ -7,7 +7,7 @@ A command has the fields of a question as options, by `warehouse.cli.groups`; a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
@@ -244,8 +244,8 @@ class ProblemFilters:
 
 
 @dataclass(frozen=True)
-class ConfigurationOptions:
-    """Options of one configuration, as `plan` has them; KEY=VALUE gives the same."""
+class RunOptions:
+    """Options of one run, as `plan` has them; KEY=VALUE gives the same."""
 
     model: Model = None
     accelerator: Accelerator = None
@@ -255,14 +255,54 @@ class ConfigurationOptions:
     framework: Framework = None
     precision: Precision = None
     nvlink_size: NvlinkSize = None
+
+    def pairs(self) -> list[str]:
+        """Return the inputs that were given as KEY=VALUE."""
+        values = {field.name: getattr(self, field.name) for field in fields(RunOptions)}
+        return [f"{name}={value}" for name, value in values.items() if value is not None]
+
+
+@dataclass(frozen=True)
+class ConfigurationOptions(RunOptions):
+    """Options of one configuration: those of a run, its length, and what is read for it."""
+
     tokens: Tokens = None
     profile: Profile = None
     catalog: CatalogFile = None
 
-    def pairs(self) -> list[str]:
-        """Return the inputs that were given as KEY=VALUE; the last three are none."""
-        values = {**vars(self), **dict.fromkeys(("tokens", "profile", "catalog"))}
-        return [f"{name}={value}" for name, value in values.items() if value is not None]
+
+@dataclass(frozen=True)
+class SpeedOptions:
+    """The measured speed of one run, in one of these units."""
+
+    seconds: Annotated[
+        float | None,
+        number_option("--seconds", "Measured seconds of a step.", metavar="S", above=0),
+    ] = None
+    tokens_per_second: Annotated[
+        float | None,
+        number_option("--tokens-per-second", "Measured tokens a second of all GPUs.", above=0),
+    ] = None
+    tokens_per_second_per_gpu: Annotated[
+        float | None,
+        number_option(
+            "--tokens-per-second-per-gpu", "Measured tokens a second of one GPU.", above=0
+        ),
+    ] = None
+    tflops: Annotated[
+        float | None,
+        number_option("--tflops", "Measured model TFLOP/s of one GPU.", above=0),
+    ] = None
+    mfu: Annotated[
+        float | None,
+        number_option(
+            "--mfu",
+            "Measured model FLOPs utilization, such as 0.41.",
+            metavar="SHARE",
+            above=0,
+            most=1,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

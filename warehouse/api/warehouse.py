@@ -373,15 +373,16 @@ class Warehouse(StoredRows):
         """Store runs that you measured and compare them with their estimates.
 
         The same as ``warehouse measure``, with its options `estimator`, `profile` and `catalog`. If
-        a row is refused, every fault is listed and nothing is written. A warning names columns that
-        are not read.
+        a row is refused, every fault is listed and nothing is written. Warnings name columns that
+        are not read, and say what the seconds of a run follow from that gives another speed.
 
         Parameters
         ----------
         frame
             A row for each run, in any form that `evaluate` takes: its inputs, num_gpus and
-            global_batch_size among them, the measured step_seconds and, where known, memory_bytes
-            with measured_memory_kind.
+            global_batch_size among them, the measured step_seconds (or tokens_per_second,
+            tokens_per_second_per_gpu, model_flops_per_second_per_gpu, mfu) and, where known,
+            memory_bytes with measured_memory_kind.
         name, replace
             The name that the runs are stored under; whether they replace those of that name.
 
@@ -412,4 +413,6 @@ class Warehouse(StoredRows):
                 catalog=catalog,
                 warn=warn,
             )
+        for line in comparison.derived:
+            warn(line)
         return frame_of_rows(comparison.columns, comparison.rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +14,20 @@ from warehouse.cli.common import put_for_people, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, Drop, Name, Replace
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
-from warehouse.options import CatalogFile, EstimatorName, Profile
+from warehouse.options import (
+    CatalogFile,
+    EstimatorName,
+    Profile,
+    RunOptions,
+    SpeedOptions,
+    given,
+)
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import polars as pl
 
     from warehouse.show.values import Row
 
@@ -32,6 +42,10 @@ _SAID_ONCE = ("variant", "profile", "model", "accelerator", "num_gpus")
 _SAID = {"fits_memory", "hbm_bytes"}
 """Columns that lines state and the table omits."""
 
+_SPEED_OPTIONS = ", ".join(
+    "--" + field.name.replace("_", "-") for field in dataclasses.fields(SpeedOptions)
+)
+
 
 def measure(
     output: Output,
@@ -39,6 +53,16 @@ def measure(
         Path | None,
         typer.Argument(metavar="FILE", readable=False, help="A .csv or .parquet file of runs."),
     ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE...",
+            help="In place of FILE, with a speed: one run, as tensor_parallel=2 or dp32 tp2.",
+        ),
+    ] = None,
+    *,
+    speed: SpeedOptions,
+    run: RunOptions,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     name: Name = None,
     replace: Replace = False,
@@ -52,37 +76,60 @@ def measure(
     Each row of FILE is a run: the columns that `evaluate` takes, `num_gpus` and
     `global_batch_size` among them, the measured `step_seconds` and, where known, `memory_bytes` of
     the fullest GPU with its `measured_memory_kind` (allocated or reserved by PyTorch, or device),
-    `run` (its name), `source` and `note`. All rows are checked first: if any is
-    refused, nothing is stored. The layouts are evaluated and stored as by `evaluate --into-db`,
-    under --name or the name of the file. With --profile, runs that name no profile are estimated
-    twice: with the published constants and with those of the profile. Views measurement_comparison,
-    for time and memory, and published_accuracy then include the runs; --drop removes them.
+    `run` (its name), `source` and `note`. In place of `step_seconds` a run may give
+    `tokens_per_second`, `tokens_per_second_per_gpu`, `model_flops_per_second_per_gpu` or `mfu`: its
+    seconds follow, by the tokens or the model FLOPs of its step, which are printed. All rows are
+    checked first: if any is refused, nothing is stored. The layouts are evaluated and stored as by
+    `evaluate --into-db`, under --name or the name of the file. With --profile, runs that name no
+    profile are estimated twice: with the published constants and with those of the profile. Views
+    measurement_comparison, for time and memory, and published_accuracy then include the runs;
+    --drop removes them.
+
+    One run may be given without a file, by KEY=VALUE and options, with its speed as --seconds,
+    --tokens-per-second, --tokens-per-second-per-gpu, --tflops or --mfu.
     """
     from warehouse.errors import UsageError
 
+    words = [str(word) for word in (file, *(pairs or ())) if word is not None]
     if drop is not None:
-        if file is not None or name is not None or replace or profile is not None:
-            given = "FILE, --name, --replace or --profile"
-            raise UsageError(f"`--drop` removes stored runs: give no {given}")
+        if words or given(speed) or given(run) or (name, profile) != (None, None) or replace:
+            others = "FILE, --name, --replace or --profile"
+            raise UsageError(f"`--drop` removes stored runs: give no {others}")
         _drop(db, drop)
         return
-    if file is None:
-        raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
+    from warehouse.evaluate.csv_parquet import SUFFIXES
     from warehouse.measure.compare import SHOWN, measure_runs
+    from warehouse.measure.one_run import PLACE, one_run
 
     output.expect(SHOWN)
-    called = file.stem if name is None else name
+    source: Path | pl.DataFrame
+    if given(speed) and (file is None or file.suffix not in SUFFIXES):
+        if name is None:
+            raise UsageError("Missing option '--name'.", "name the run that is stored")
+        source, place, called = one_run(name, words, run, speed, estimator), PLACE, name
+    elif given(speed):
+        hint = f"leave {_SPEED_OPTIONS} out: a file has the speeds of its runs as columns"
+        raise UsageError(f"{file} and a speed: give one of them", hint)
+    elif len(words) > 1 or given(run):
+        raise UsageError("a run without a file needs its speed", f"give one of {_SPEED_OPTIONS}")
+    elif file is None:
+        raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
+    else:
+        source, place, called = file, str(file), file.stem if name is None else name
     comparison = measure_runs(
-        *(db, file, called),
+        *(db, source, called),
         estimator=estimator,
         replaces=replace,
         profile=profile,
         catalog=catalog,
         warn=lambda text: say(f"warning: {text}"),
+        called=place,
     )
     runs, cells = count(comparison.num_runs, "run"), count(comparison.num_cells, "cell")
     new = comparison.num_new_cells
-    say(f"{file}: {runs} stored in {db} as {called}, estimated in {cells}, {new:,} of them new")
+    say(f"{place}: {runs} stored in {db} as {called}, estimated in {cells}, {new:,} of them new")
+    for line in comparison.derived:
+        say(line)
     for reason, names in comparison.left_out.items():
         say(f"not in published_accuracy: {', '.join(names)}: {reason}")
     with output.opened():

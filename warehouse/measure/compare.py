@@ -12,7 +12,7 @@ from warehouse.database.connection import writing
 from warehouse.database.sql_text import literal
 from warehouse.evaluate.csv_parquet import check_source
 from warehouse.evaluate.profiles import read_profiles, with_profiles
-from warehouse.measure.read import find_estimator, read_measurements
+from warehouse.measure.read import FRAME, find_estimator, read_measurements
 from warehouse.measure.store import refuse_name, store_measurements
 from warehouse.studies.definitions import every_definition
 
@@ -46,7 +46,8 @@ class RunComparison:
     """Measured runs with their estimates: a row for each run, estimator, variant and profile.
 
     Rows are in base units. `num_new_cells` of the cells of their estimates were not stored before.
-    `left_out` has for each reason the runs that view `published_accuracy` leaves out.
+    `left_out` has for each reason the runs that view `published_accuracy` leaves out. `derived`
+    says what the seconds of runs follow from that give another speed.
     """
 
     columns: tuple[str, ...]
@@ -55,6 +56,7 @@ class RunComparison:
     num_cells: int
     num_new_cells: int
     left_out: Mapping[str, Sequence[str]]
+    derived: Sequence[str]
 
 
 def measure_runs(
@@ -67,12 +69,13 @@ def measure_runs(
     profile: str | None = None,
     catalog: Path | None = None,
     warn: Callable[[str], None] = lambda _: None,
+    called: str = FRAME,
 ) -> RunComparison:
     """Store measured runs with their estimates, and compare both.
 
-    If anything is refused, the error names every fault and nothing is written. Runs that name no
-    profile are estimated with the constants of `profile` as well. `warn` gets the columns that are
-    not read, and a remark where steps seem to be milliseconds.
+    Errors call a frame `called`. If anything is refused, the error names every fault and nothing is
+    written. Runs that name no profile are estimated with the constants of `profile` as well. `warn`
+    gets the columns that are not read, and a remark where steps seem to be milliseconds.
     """
     model = find_estimator(estimator)
     if isinstance(source, Path):
@@ -84,12 +87,13 @@ def measure_runs(
         stored = partial(read_profiles, connection)
         plain = with_profiles(known, stored, model)
         profiled = None if profile is None else with_profiles(known, stored, model, profile)
-        measured = read_measurements(source, model, plain, warn, profiled=profiled)
+        measured = read_measurements(source, model, plain, warn, profiled=profiled, called=called)
         new = store_measurements(connection, name, measured, defined, replaces=replaces)
         rows = _compared(connection, name)
         left_out = _left_out(connection, name)
     _warn_of_milliseconds(measured.file, rows, warn)
-    return RunComparison(SHOWN, rows, len(measured.records), len(measured.cells), new, left_out)
+    counts = len(measured.records), len(measured.cells), new
+    return RunComparison(SHOWN, rows, *counts, left_out, measured.derived)
 
 
 def _warn_of_milliseconds(file: str, rows: Sequence[Row], warn: Callable[[str], None]) -> None:

@@ -1,7 +1,7 @@
 """Reads measured runs from a file or a frame, checks them, and estimates them like other rows.
 
 A file is accepted as a whole or refused. It has the columns that `evaluate` takes, the measured
-`step_seconds` and, where known, the measured `memory_bytes` with its kind.
+`step_seconds` or another speed and, where known, the measured `memory_bytes` with its kind.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from warehouse.evaluate.inputs import (
 )
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.texts import control_characters
+from warehouse.measure.speeds import OR_SPEEDS, SECONDS, SPEEDS, TOO_FAST, read_speeds, steps_of
 from warehouse.show.formats import count
 from warehouse.show.units import column_headed
 
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from estimators.estimator import Estimator
+    from warehouse.measure.speeds import MeasuredSteps, Speeds
 
-RUN, SECONDS, MEMORY, KIND = "run", "step_seconds", "memory_bytes", "measured_memory_kind"
-"""Columns of a file in addition to the inputs: a run's name, its step, its memory and the kind of
-that."""
+RUN, MEMORY, KIND = "run", "memory_bytes", "measured_memory_kind"
+"""Columns of a file in addition to the inputs and the speed: a run's name, its memory and the kind
+of that."""
 
 MEMORY_KINDS = COLUMNS[KIND].choices
 """Kinds of measured memory; an `unknown` one is compared with that of the whole device."""
@@ -53,14 +55,11 @@ FRAME = "frame"
 """Name of a frame of runs in errors, and of its source in the database."""
 
 NEEDED = {
-    SECONDS: "give the measured time of a step of each run, in seconds",
+    SECONDS: f"give the measured time of a step of each run, in seconds, or {OR_SPEEDS}",
     "num_gpus": "give the GPUs of each run, of all its replicas",
     "global_batch_size": "give the sequences of a step, of all replicas",
 }
 """Columns without a default -> the hint where one is missing."""
-
-LONGEST_SECONDS = 1e9
-"""Longest step: thirty years."""
 
 LEAST_BYTES = 1e6
 """Least plausible memory in bytes: no program takes less, so a smaller number has a wrong unit."""
@@ -71,12 +70,16 @@ BINARY_SLACK = 1024**3 / 1e9
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured runs, checked and estimated: rows of table `measurement` without `reference`."""
+    """Measured runs, checked and estimated: rows of table `measurement` without `reference`.
+
+    `derived` says what the seconds of runs follow from that give another speed.
+    """
 
     estimator: Estimator
     file: str
     records: list[dict[str, Any]]
     cells: Sequence[tuple[Cell, Columns]]
+    derived: list[str]
 
 
 def find_estimator(name: str | None) -> Estimator:
@@ -104,25 +107,32 @@ def read_measurements(
     warn: Callable[[str], None] = lambda _: None,
     *,
     profiled: Catalog | None = None,
+    called: str = FRAME,
 ) -> Measured:
     """Read, check and estimate the runs in a file or a frame; an error names every fault.
 
-    Runs that name no profile are estimated with the constants of catalog `profiled` as well.
+    Errors call a frame `called`. Runs that name no profile are estimated with the constants of
+    catalog `profiled` as well.
     """
     relation = estimator.relations[0]
     mends = frozenset(estimator.mends)
-    called = FRAME if isinstance(source, pl.DataFrame) else str(source)
+    called = called if isinstance(source, pl.DataFrame) else str(source)
     frame = _read(source, called, input_names(estimator, relation), warn)
     names, refusals = _names(frame)
     refusals += _unknown_kinds(frame)
-    measured = {}
-    for name in (SECONDS, MEMORY):
-        measured[name], faults = _read_measured(frame, name)
-        refusals += faults
+    speeds, faults = read_speeds(frame)
+    refusals += faults
+    if speeds.unread:
+        unread = ", ".join(f"`{name}`" for name in speeds.unread)
+        warn(f"{called}: not read beside `{SECONDS}`: {unread}")
+    memory, faults = _read_memory(frame)
+    refusals += faults
     refusals += _missing_cells(frame)
     resolved = resolve_rows(estimator, relation, frame, catalog, mends, are_runs=True)
+    steps = steps_of(speeds, resolved)
     estimates = [resolved]
-    further = [list(resolved.refusals), _impossible(resolved, measured)]
+    impossible = _impossible(resolved, speeds, steps, memory)
+    further = [list(resolved.refusals), steps.refusals, impossible]
     plain = _without_profile(frame)
     if profiled is not None and plain:
         again = resolve_rows(*(estimator, relation, frame[plain], profiled, mends), are_runs=True)
@@ -147,11 +157,11 @@ def read_measurements(
         for rows in estimates
         for cell, columns in cells_of(estimator, relation, rows.columns, evaluate_rows(rows), mends)
     }
-    runs = _records(resolved, frame, names, measured)
+    runs = _records(resolved, frame, names, steps, memory)
     for rows in estimates[1:]:
         for row, problem in zip(plain, _problem_ids(rows), strict=True):
             runs[row]["profiled_problem_id"] = problem
-    return Measured(estimator, called, runs, list(cells.values()))
+    return Measured(estimator, called, runs, list(cells.values()), steps.remarks(names))
 
 
 def _warn_of_programs(
@@ -180,11 +190,11 @@ def _read(
         frame = source
     else:
         check_source(source)
-        frame = read_configs(source, (*inputs, SECONDS, MEMORY), keep_text=False)
+        frame = read_configs(source, (*inputs, *SPEEDS, MEMORY), keep_text=False)
     _check_columns(frame.columns, inputs, called, warn)
     if frame.height == 0:
         raise InputError(f"{called}: has no run", "write one line for each")
-    refusals = wrong_types(frame, (*inputs, SECONDS, MEMORY, KIND), (RUN, *_TEXTS))
+    refusals = wrong_types(frame, (*inputs, *SPEEDS, MEMORY, KIND), (RUN, *_TEXTS))
     if refusals:
         raise InputError.from_refusals(refusals, called)
     return frame
@@ -193,7 +203,7 @@ def _read(
 def _check_columns(
     columns: Sequence[str], inputs: Sequence[str], path: str, warn: Callable[[str], None]
 ) -> None:
-    known = (*inputs, SECONDS, MEMORY, KIND, RUN, *_TEXTS)
+    known = (*inputs, *SPEEDS, MEMORY, KIND, RUN, *_TEXTS)
     near = _misspelt(columns, known)
     if near:
         lines = [f"{path}: column `{name}` is not read; did you mean `{n}`?" for name, n in near]
@@ -202,7 +212,10 @@ def _check_columns(
         raise InputError(
             f"{path}: has no column of a layout", f"known: {', '.join(inputs[:12])} ..."
         )
-    missing = [name for name in NEEDED if name not in columns]
+    has_speed = any(name in columns for name in SPEEDS)
+    missing = [
+        name for name in NEEDED if name not in columns and not (name == SECONDS and has_speed)
+    ]
     if missing:
         lines = [f"{path}: has no column `{name}`" for name in missing]
         raise InputError("\n".join(lines), "; ".join(NEEDED[name] for name in missing))
@@ -238,26 +251,17 @@ def _names(frame: pl.DataFrame) -> tuple[list[str], list[Refusal]]:
     return [text or "" for text in texts], [*refusals, *control_characters(RUN, texts)]
 
 
-def _read_measured(frame: pl.DataFrame, name: str) -> tuple[Array, list[Refusal]]:
-    """Return a measured column, NaN where it is missing; only memory may be."""
-    if name not in frame.columns:
+def _read_memory(frame: pl.DataFrame) -> tuple[Array, list[Refusal]]:
+    """Return the measured memory, NaN where it is missing."""
+    if MEMORY not in frame.columns:
         return np.full(frame.height, np.nan), []
-    given = stripped(frame[name])
+    given = stripped(frame[MEMORY])
     numbers = given.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().copy()
-    is_missing = given.is_null().to_numpy() & (name == MEMORY)
     is_positive = np.isfinite(numbers) & (numbers > 0)
-    is_long = is_positive & (numbers > LONGEST_SECONDS) & (name == SECONDS)
-    hint = {SECONDS: "give it in seconds", MEMORY: "give it in bytes, or leave it empty"}[name]
-    limit = f"must be at most {LONGEST_SECONDS:,.0f} seconds"
-    refusals = [
-        Refusal(name, given[row], reason, hint, row)
-        for rows, reason in (
-            (~is_positive & ~is_missing, "must be a positive number"),
-            (is_long, limit),
-        )
-        for row in np.flatnonzero(rows).tolist()
-    ]
-    return numbers, refusals
+    hint = "give it in bytes, or leave it empty"
+    refused = np.flatnonzero(~is_positive & ~given.is_null().to_numpy()).tolist()
+    reason = "must be a positive number"
+    return numbers, [Refusal(MEMORY, given[row], reason, hint, row) for row in refused]
 
 
 def _kinds(frame: pl.DataFrame) -> list[str | None]:
@@ -278,18 +282,20 @@ def _missing_cells(frame: pl.DataFrame) -> list[Refusal]:
     return [
         Refusal(name, None, "is missing", hint, row)
         for name, hint in NEEDED.items()
-        if name != SECONDS  # `_read_measured` refuses it
+        if name != SECONDS  # `read_speeds` refuses it
         for row in stripped(frame[name]).is_null().arg_true()
     ]
 
 
-def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
+def _impossible(
+    resolved: Resolved, speeds: Speeds, steps: MeasuredSteps, memories: Array
+) -> list[Refusal]:
     """Return a refusal for each step faster than its GPUs' peak, and each impossible memory."""
     values, estimator = resolved.good, resolved.estimator
     if not values:
         return []
     rows = np.flatnonzero(resolved.is_good)
-    seconds, memory = measured[SECONDS][rows], measured[MEMORY][rows]
+    seconds, memory = steps.seconds[rows], memories[rows]
     unknown = np.full(len(rows), np.nan)
     with np.errstate(all="ignore"):
         least, flops = estimator.step.least_seconds(values), estimator.step.least_flops(values)
@@ -299,14 +305,16 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
         is_huge = memory > capacity * BINARY_SLACK
     refusals = [
         Refusal(
-            SECONDS,
-            _plain(seconds[at]),
-            f"is less than the {least[at]:.3g} s that {flops[at]:.3g} FLOPs of the step take at "
-            f"the peak of {values['num_gpus'][at]:,} GPUs, {peak[at] / 1e12:,.1f} TFLOP/s each",
-            "give the seconds of one whole step, of all its microbatches",
-            int(rows[at]),
+            speeds.columns[row],
+            _plain(speeds.values[row]),
+            f"{_means(speeds.columns[row], seconds[at])} less than the {least[at]:.3g} s that "
+            f"{flops[at]:.3g} FLOPs of the step take at the peak of {values['num_gpus'][at]:,} "
+            f"GPUs, {peak[at] / 1e12:,.1f} TFLOP/s each",
+            TOO_FAST[speeds.columns[row]],
+            row,
         )
         for at in np.flatnonzero(is_too_fast)
+        for row in [int(rows[at])]
     ]
     for at in np.flatnonzero(is_tiny | is_huge):
         number, row = _plain(memory[at]), int(rows[at])
@@ -322,6 +330,10 @@ def _impossible(resolved: Resolved, measured: Columns) -> list[Refusal]:
             )
         refusals.append(Refusal(MEMORY, number, reason, hint, row))
     return refusals
+
+
+def _means(name: str, seconds: float) -> str:
+    return "is" if name == SECONDS else f"means a step of {seconds:.3g} s,"
 
 
 def _plain(number: float) -> int | float:
@@ -343,24 +355,32 @@ def _places(source: Path | pl.DataFrame, height: int) -> list[str]:
 
 
 def _records(
-    resolved: Resolved, frame: pl.DataFrame, names: Sequence[str], measured: Columns
+    resolved: Resolved,
+    frame: pl.DataFrame,
+    names: Sequence[str],
+    steps: MeasuredSteps,
+    memories: Array,
 ) -> list[dict[str, Any]]:
     columns = resolved.columns
     stored = {name: columns[name] for name in MEASUREMENT_TABLE.columns if name in columns}
     problems = _problem_ids(resolved)
     kinds = _kinds(frame)
-    memory = [None if np.isnan(size) else size for size in measured[MEMORY].tolist()]
+    memory = [None if np.isnan(size) else size for size in memories.tolist()]
     texts = {
         name: frame[name].cast(pl.String).to_list() if name in frame.columns else None
         for name in _TEXTS
     }
+    texts["note"] = [
+        "; ".join(filter(None, both)) or None
+        for both in zip(texts["note"] or [None] * len(steps.words), steps.words, strict=True)
+    ]
     return [
         {
             **record,
             "measured_row": names[row],
             "problem_id": problems[row],
             "profiled_problem_id": None,
-            "measured_step_seconds": float(measured[SECONDS][row]),
+            "measured_step_seconds": float(steps.seconds[row]),
             "measured_memory_bytes": memory[row],
             KIND: kinds[row] or ("unknown" if memory[row] else None),
             **{name: values[row] if values else None for name, values in texts.items()},

@@ -1,0 +1,51 @@
+"""A measured run that the command line describes, as a frame of one row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from warehouse.errors import UsageError
+from warehouse.evaluate.one import read_pairs
+from warehouse.measure.read import RUN, find_estimator
+from warehouse.measure.speeds import FLOPS, GPU_TOKENS, MFU, SECONDS, TOKENS
+from warehouse.options import given
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warehouse.options import RunOptions, SpeedOptions
+
+PLACE = "the run"
+"""The run in errors, and its source in the database."""
+
+_COLUMNS = {
+    "seconds": (SECONDS, 1.0),
+    "tokens_per_second": (TOKENS, 1.0),
+    "tokens_per_second_per_gpu": (GPU_TOKENS, 1.0),
+    "tflops": (FLOPS, 1e12),
+    "mfu": (MFU, 1.0),
+}
+"""Option of a speed -> its column and the factor to base units."""
+
+
+def one_run(
+    name: str,
+    pairs: Sequence[str],
+    options: RunOptions,
+    speed: SpeedOptions,
+    estimator: str | None,
+) -> pl.DataFrame:
+    """Return the run called `name` with its one speed; `pairs` are texts such as num_gpus=64."""
+    speeds = given(speed)
+    if len(speeds) > 1:
+        names = " and ".join(f"`--{option.replace('_', '-')}`" for option in speeds)
+        raise UsageError(f"{names}: a run has one speed", "give one of them")
+    [(option, value)] = speeds.items()
+    chosen = find_estimator(estimator)
+    texts = read_pairs(chosen, chosen.relations[0], [*options.pairs(), *pairs])
+    column, factor = _COLUMNS[option]
+    return pl.DataFrame({RUN: [name], **{key: [text] for key, text in texts.items()}}).with_columns(
+        pl.lit(value * factor).alias(column)
+    )
