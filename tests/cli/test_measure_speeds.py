@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import duckdb
@@ -35,7 +36,7 @@ SPEEDS = {
 """Speeds of a step of half a second."""
 
 
-def measured(estimator: str = "training_step", **speeds: object) -> Measured:
+def measured(speeds: Mapping[str, object], estimator: str = "training_step") -> Measured:
     """Read one run."""
     frame = pl.DataFrame([{**RUN, **speeds}])
     return read_measurements(frame, registry.get(estimator), packaged_catalog())
@@ -43,18 +44,18 @@ def measured(estimator: str = "training_step", **speeds: object) -> Measured:
 
 @pytest.mark.parametrize("column", SPEEDS)
 def test_the_seconds_of_a_step_follow_from_any_speed(column: str) -> None:
-    [run] = measured(**{column: SPEEDS[column]}).records
+    [run] = measured({column: SPEEDS[column]}).records
     assert run["measured_step_seconds"] == pytest.approx(0.5, rel=1e-4)
 
 
 def test_other_estimators_take_tokens_but_no_flops_that_they_do_not_count() -> None:
     speed = {"tokens_per_second": SPEEDS["tokens_per_second"]}
-    [run] = measured("roofline", **speed).records
+    [run] = measured(speed, "roofline").records
     assert run["measured_step_seconds"] == pytest.approx(0.5)
     with pytest.raises(
         InputError, match="needs the model FLOPs of a step, which roofline does not"
     ):
-        measured("roofline", mfu=0.3)
+        measured({"mfu": 0.3}, "roofline")
 
 
 def test_each_run_of_a_table_has_a_speed_of_its_own() -> None:
@@ -101,7 +102,7 @@ def test_speeds_beside_the_seconds_are_not_read() -> None:
 )
 def test_a_speed_that_no_run_can_have_is_refused(speeds: dict[str, object], said: str) -> None:
     with pytest.raises(InputError) as refused:
-        measured(**speeds)
+        measured(speeds)
     assert said in str(refused.value)
 
 
