@@ -44,6 +44,7 @@ OWN_MEANING = {
     ),
     *(("sweep", "--force"), ("cost", "--price")),
     *(("plan", "--global-batch-size"), ("report", "--global-batch-size")),
+    *(("plan", "--batch"), ("report", "--batch")),
     ("validate", "--details"),
 }
 """Options that differ on purpose: two commands write files of any size, a plot is a picture of one
