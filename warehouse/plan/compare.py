@@ -144,18 +144,19 @@ def _nearest_to_limits(run: TrainingRun, lines: Iterable[Line]) -> Line:
 
 
 def _largest_share(run: TrainingRun, line: Line) -> float:
-    """Return the largest share of a limit that a count takes; infinite if one is not known."""
+    """Return the largest share of a limit that a count takes; infinite if it is not known."""
     limits = run.request.limits
     bounds = {
         "training_seconds": limits.days and limits.days * 86400,
         "cost_usd": limits.budget_usd,
         "power_watts": limits.max_mw and limits.max_mw * 1e6,
     }
-    return max(
+    shares = (
         math.inf if line[name] is None else line[name] / bound
         for name, bound in bounds.items()
         if bound is not None
     )
+    return max(shares, default=0.0)
 
 
 # ---- why there is no plan ----
