@@ -423,6 +423,16 @@ class PlanOptions:
     electricity_price: ElectricityPrice = None
     pue: Pue = None
     watts: Watts = None
+    critical_batch: Annotated[
+        str | None,
+        text_option(
+            "--critical-batch",
+            "NAME|TOKENS",
+            "Count the tokens that a batch takes beyond the usual one: a fit of table "
+            "critical_batch, or the batch in tokens that takes twice the least tokens.",
+            show_default="every batch takes the tokens that were asked for",
+        ),
+    ] = None
     price: Prices = None
     basis: Annotated[
         str | None,

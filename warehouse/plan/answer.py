@@ -180,7 +180,7 @@ def read_answer(run: TrainingRun, ask: QueryCache, sweeps: Sequence[Sweep], top:
     num_gpus = int(within_limits[0]["num_gpus"])
     batch = batch_on(run.batch, num_gpus)
     is_usual = run.is_default_batch and batch == run.batch
-    run = replace(run, batch=batch, is_default_batch=is_usual)
+    run = replace(run, batch=batch, asked_batch=run.batch, is_default_batch=is_usual)
     problem = last.problems[num_gpus]
     problems, wanted = list(last.problems.values()), max(top, 1 + _ALTERNATIVES)
     errors = known_errors(run, ask)

@@ -49,6 +49,7 @@ class PlanQuestion:
     model: str | None
     accelerator: str
     dataset_tokens: float
+    critical_batch_tokens: float | None
     global_batch_size: int
     is_default_batch: bool
     seq_len: int
@@ -80,13 +81,18 @@ class SweptSize:
 
 @dataclass(frozen=True)
 class PlanDocument:
-    """A planned run. The time is `training_seconds`, that of steady steps `steady_seconds`."""
+    """A planned run. The time is `training_seconds`, that of steady steps `steady_seconds`.
+
+    It trains on `trained_tokens`: those of the question, or with a critical batch those that its
+    batch takes.
+    """
 
     question: PlanQuestion
     swept: SweptSize
     num_gpus: int
     num_idle_gpus: int
     problem_id: int
+    trained_tokens: float
     training_seconds: float
     steady_seconds: float
     likely_training_seconds: Sequence[float] | None
@@ -132,6 +138,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
         num_gpus=answer.num_gpus,
         num_idle_gpus=answer.num_idle_gpus,
         problem_id=answer.problem_id,
+        trained_tokens=run.tokens,
         training_seconds=best["training_seconds"],
         steady_seconds=best["training_seconds"],
         likely_training_seconds=sure.likely and [steps * end for end in sure.likely],
@@ -188,6 +195,7 @@ def _question(run: TrainingRun) -> PlanQuestion:
         estimator=run.estimator.name,
         variant=run.variant,
         dataset_tokens=request.tokens,
+        critical_batch_tokens=run.critical_batch and run.critical_batch.tokens,
         global_batch_size=run.batch,
         is_default_batch=run.is_default_batch,
         shape={name: values[name] for name in run.estimator.shape_columns if name in values},

@@ -33,7 +33,7 @@ def published_in_words(answer: PlanAnswer) -> list[str]:
         return [f"the published run was on {' and '.join(others)}"] if others else []
     line = same[0]
     seconds = answer.best["training_seconds"] / line["planned_share"]
-    is_same = line["dataset_tokens"] == answer.run.request.tokens
+    is_same = line["dataset_tokens"] == answer.run.tokens
     scaled = "" if is_same else " for as many tokens"
     lost = ", lost time included" if answer.run.goodput == 1 else ""
     return [

@@ -269,7 +269,7 @@ select
     number_recipe,
     global_batch_size,
     published_run.gpu_hours,
-    best.gpu_hours * dataset_tokens / {double(run.request.tokens)} as planned_gpu_hours,
+    best.gpu_hours * dataset_tokens / {double(run.tokens)} as planned_gpu_hours,
     planned_gpu_hours / published_run.gpu_hours as planned_share,
     source,
     note
@@ -322,7 +322,7 @@ def _paid_runs(run: TrainingRun, indent: str) -> str:
     An idle GPU draws the power of an idle board with its host; where that is not known, as much as
     a busy one.
     """
-    runs = f"layout_run_for({double(run.request.tokens)}{_goodput(run)})"
+    runs = f"layout_run_for({double(run.tokens)}{_goodput(run)})"
     asked, idle = run.request.num_gpus, idle_watts(run.problem)
     if asked is None:
         return runs
@@ -386,7 +386,7 @@ def _macro(name: str, run: TrainingRun, problem: int, given: Mapping[str, float 
     arguments = "".join(
         f", {key} := {double(value)}" for key, value in given.items() if value is not None
     )
-    return f"{name}({double(run.request.tokens)}, only_id := {problem}{_goodput(run)}{arguments})"
+    return f"{name}({double(run.tokens)}, only_id := {problem}{_goodput(run)}{arguments})"
 
 
 def _goodput(run: TrainingRun) -> str:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from estimators import registry
 from estimators.batch_rule import batches_in_range, default_batch
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
+from estimators.critical_batch import CriticalBatch, fitted
 from estimators.names import folded
 from warehouse.ask.defaults import CUSTOM_MODEL, sold_domain, with_model_hint
 from warehouse.ask.plausible import check_terms
-from warehouse.ask.terms import Term, carbons, share_and_pue
+from warehouse.ask.terms import Term, carbons, share_and_pue, term
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.connection import open_for_read
 from warehouse.database.new_file import in_memory
@@ -43,6 +44,9 @@ _OPTION_OF = {
     "num_microbatches": "--batch",
 }
 """Columns that an option sets, with the option."""
+
+_IN_TOKENS = "tokens, such as 30M, not sequences"
+"""Hint of a critical batch that is too small."""
 
 _INPUT_OPTIONS = (
     *("model", "accelerator", "seq_len", "framework", "precision", "nvlink_size", "profile"),
@@ -99,10 +103,11 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class CostTerms:
-    """Terms of dollars and energy, as the macros of costs and energy take them.
+    """Terms of dollars and energy, as the macros of costs and energy take them, and of tokens.
 
     A budget is compared with the price on `basis`. `prices` are given dollars of a GPU-hour,
-    `carbons` given emissions of electricity [kg/kWh].
+    `carbons` given emissions of electricity [kg/kWh]. With a `critical_batch`, a fit or a number
+    of tokens, the tokens of a run depend on its batch.
     """
 
     basis: str = BASES[0]
@@ -112,6 +117,7 @@ class CostTerms:
     usd_per_kwh: float | None = None
     watts: float | None = None
     carbons: Sequence[Term] = ()
+    critical_batch: Term | None = None
 
     @property
     def price(self) -> float | None:
@@ -128,8 +134,9 @@ class CostTerms:
 class TrainingRun:
     """A request with its model, system and batch resolved to numbers.
 
-    `problem` has the values for one GPU and one sequence. Active parameters are those of the layers
-    that one token passes through. The catalog has the stored profiles.
+    `problem` has the values for one GPU and one sequence. The request's tokens are those at the
+    `usual_batch`; a `critical_batch` says how many others take. Active parameters are those of the
+    layers that one token passes through. The catalog has the stored profiles.
     """
 
     request: PlanRequest
@@ -143,6 +150,27 @@ class TrainingRun:
     parameters: float
     active_parameters: float
     catalog: Catalog
+    usual_batch: int
+    critical_batch: CriticalBatch | None = None
+    asked_batch: int | None = None
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of the run at its batch.
+
+        A GPU count that takes the batch next to the asked one has the tokens of the asked one, so
+        that a larger count only adds candidates.
+        """
+        return self.tokens_at(self.asked_batch or self.batch)
+
+    def tokens_at(self, batch: int) -> float:
+        """Return the tokens of the run at another batch, to the same loss."""
+        if self.critical_batch is None:
+            return self.request.tokens
+        seq_len = int(self.problem["seq_len"] or 1)
+        return self.critical_batch.needed(
+            self.request.tokens, batch * seq_len, self.usual_batch * seq_len
+        )
 
     def stored_profiles(self) -> Profiles:
         """Return the stored profiles."""
@@ -182,7 +210,8 @@ class TrainingRun:
         peak = float(self.problem.get("matrix_flops_per_second") or 0)
         if not peak or math.isnan(self.active_parameters):
             return 0.0
-        return 6 * self.active_parameters * self.request.tokens / peak / self.goodput
+        tokens = min(map(self.tokens_at, (self.batch, *self.other_batches)))
+        return 6 * self.active_parameters * tokens / peak / self.goodput
 
 
 def read_request(options: PlanOptions, database: Path) -> PlanRequest:
@@ -289,6 +318,7 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
     """Return the terms of cost that the options make; reference tables explain names."""
     check_terms(reference, options.price or (), options.electricity_price, options.watts)
     goodput, pue = share_and_pue(reference, options.goodput, options.pue)
+    table, critical = "critical_batch", options.critical_batch
     return CostTerms(
         _basis(options.basis) or BASES[0],
         goodput,
@@ -297,6 +327,9 @@ def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms
         options.electricity_price,
         options.watts,
         carbons(reference, options.carbon),
+        None
+        if critical is None
+        else term(reference, critical, "critical-batch", table, "$value >= 10000", _IN_TOKENS),
     )
 
 
@@ -327,20 +360,28 @@ def resolve(
     except RefusedError as error:
         raise with_model_hint(error, estimator, texts) from None
     parameters, active = estimator.layer_parameters(problem)
-    batch = request.batch
-    if batch is None:
-        if math.isnan(active):
+    terms, seq_len = terms or CostTerms(), int(problem["seq_len"] or 1)
+    batch, others = request.batch, request.other_batches
+    critical = _critical_batch(request, terms, catalog)
+    if math.isnan(active):
+        if batch is None:
             raise UsageError(
                 f"no batch is given, and {estimator.name} has no default", "give --batch"
             )
-        batch = default_batch(active, int(problem["seq_len"] or 1), request.tokens)
-    others = request.other_batches
-    if request.batch is None:
-        others = batches_in_range(catalog, active, int(problem["seq_len"] or 1))
+        if critical is not None:
+            raise UsageError(
+                f"`--critical-batch`: {estimator.name} has no usual batch that takes --tokens",
+                "leave it out, and give the tokens of this batch",
+            )
+        usual = batch
+    else:
+        usual = default_batch(active, seq_len, request.tokens)
+    if batch is None:
+        batch, others = usual, batches_in_range(catalog, active, seq_len)
     _refuse_other_units(request.tokens, batch, problem)
     return TrainingRun(
         request,
-        terms or CostTerms(),
+        terms,
         estimator,
         mends,
         problem,
@@ -350,7 +391,18 @@ def resolve(
         parameters,
         active,
         catalog,
+        usual,
+        critical,
     )
+
+
+def _critical_batch(
+    request: PlanRequest, terms: CostTerms, catalog: Catalog
+) -> CriticalBatch | None:
+    given = terms.critical_batch
+    if given is None or given.name is None:
+        return None if given is None else CriticalBatch(given.value)
+    return fitted(catalog.tables["critical_batch"][given.name], request.tokens)
 
 
 def _refuse_other_units(tokens: float, batch: int, problem: Mapping[str, Scalar]) -> None:

@@ -51,6 +51,8 @@ def assumptions(run: TrainingRun) -> list[str]:
     request, values = run.request, run.problem
     words = [str(values["precision"]).upper()] if values.get("precision") else []
     words.append(f"batch {run.batch:,}" + (" (usual for its size)" if run.is_default_batch else ""))
+    if run.critical_batch is not None:
+        words.append(_tokens_in_words(run))
     if run.terms.goodput is not None:
         words.append(f"goodput {run.goodput:g}")
     if (domain := values.get("nvlink_size")) is not None:
@@ -69,6 +71,24 @@ def assumptions(run: TrainingRun) -> list[str]:
     if request.headroom_bytes:
         words.append(f"{request.headroom_bytes / 1e9:,.4g} GB of memory stay free")
     return words
+
+
+def _tokens_in_words(run: TrainingRun) -> str:
+    """Return the critical batch, and how many tokens the run takes at its own batch."""
+    critical, asked = run.critical_batch, run.request.tokens
+    assert critical is not None
+    source, most = critical.fit or "", critical.most_parameters
+    if most is not None and run.active_parameters > most:
+        source += f", from models of up to {most / 1e9:g} G parameters"
+    words = f"critical batch {in_words('dataset_tokens', critical.tokens)}"
+    words += f" ({source})" if source else ""
+    if run.tokens == asked:
+        return words
+    more = f"({100 * (run.tokens / asked - 1):+.1f} %)"
+    return (
+        f"{in_words('dataset_tokens', run.tokens)} {more} to the loss of "
+        f"{in_words('dataset_tokens', asked)} at batch {run.usual_batch:,}: {words}"
+    )
 
 
 def batch_in_words(batch: int, values: Mapping[str, Scalar]) -> str:

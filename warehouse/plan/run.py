@@ -8,7 +8,7 @@ them, all counts near it are tried, and then other batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -249,9 +249,10 @@ class _Search:
             for one in some
             if one.least_seconds <= over_bound * min(map(_least_seconds, some))
         ]
+        batch_of = {some[0].cell.problem.id: batch for batch, some in found.items()}
         seconds = {
             line["problem_id"]: line["training_seconds"]
-            for line in self._lines(run, self._stored(run, likely))
+            for line in self._lines_at(runs, batch_of, self._stored(run, likely))
         }
         tried = {one.cell.id for one in likely}
         more = [
@@ -261,9 +262,9 @@ class _Search:
             if one.cell.id not in tried
             and one.least_seconds < seconds.get(one.cell.problem.id, math.inf)
         ]
-        lines = self._lines(run, self._stored(run, [*likely, *more]))
-        batch_of = {one.cell.problem.id: one.batch for one in likely}
-        rows = [{"global_batch_size": batch_of[line["problem_id"]], **line} for line in lines]
+        lines = self._lines_at(runs, batch_of, self._stored(run, [*likely, *more]))
+        size_of = {one.cell.problem.id: one.batch for one in likely}
+        rows = [{"global_batch_size": size_of[line["problem_id"]], **line} for line in lines]
         return sorted(rows, key=lambda line: int(line["global_batch_size"]))
 
     def _stored(self, run: TrainingRun, candidates: Sequence[Candidate]) -> Sweep:
@@ -273,9 +274,18 @@ class _Search:
             self.store(sweep)
         return sweep
 
-    def _lines(self, run: TrainingRun, sweep: Sweep) -> list[Line]:
-        """Return the fastest layout of each problem of a sweep, with dollars and energy."""
-        problems = sorted({one.cell.problem.id for one in sweep.candidates})
+    def _lines_at(
+        self, runs: Mapping[int, TrainingRun], batch_of: Mapping[int, int], sweep: Sweep
+    ) -> list[Line]:
+        """Return the lines of problems whose runs differ in their batch, and maybe in tokens."""
+        groups: dict[float, tuple[TrainingRun, list[int]]] = {}
+        for problem in sorted({one.cell.problem.id for one in sweep.candidates}):
+            run = runs[batch_of[problem]]
+            groups.setdefault(run.tokens, (run, []))[1].append(problem)
+        return [line for run, problems in groups.values() for line in self._lines(run, problems)]
+
+    def _lines(self, run: TrainingRun, problems: Sequence[int]) -> list[Line]:
+        """Return the fastest layout of each problem, with dollars and energy."""
         with (
             open_for_read(self.database) as connection,
             asking(run, connection) as ask,

@@ -186,7 +186,7 @@ def least_seconds_of(run: TrainingRun, cell: Cell) -> float:
     """Return a lower bound of the time of the run by any layout of a cell [s]."""
     values = cell.problem.values
     tokens = int(values["global_batch_size"] or 1) * int(values["seq_len"] or 1)
-    steps = math.ceil(run.request.tokens / tokens)
+    steps = math.ceil(run.tokens / tokens)
     by_step = steps * run.estimator.least_step_seconds(cell, run.catalog) / run.goodput
     return max(by_step, run.least_seconds_of_one_gpu / int(values["num_gpus"] or 1))
 
