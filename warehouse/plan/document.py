@@ -195,7 +195,7 @@ def _question(run: TrainingRun) -> PlanQuestion:
         estimator=run.estimator.name,
         variant=run.variant,
         dataset_tokens=request.tokens,
-        critical_batch_tokens=run.critical_batch and run.critical_batch.tokens,
+        critical_batch_tokens=None if run.critical_batch is None else run.critical_batch.tokens,
         global_batch_size=run.batch,
         is_default_batch=run.is_default_batch,
         shape={name: values[name] for name in run.estimator.shape_columns if name in values},
