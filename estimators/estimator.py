@@ -155,7 +155,7 @@ class Source:
     reports
         Name of a relation -> the report that the source prints of one of its rows.
     tables
-        Name -> a table that the source prints.
+        Name -> a table that the source prints or draws.
     takes_published_steps
         Whether it evaluates the rows of tables of published steps as they are.
     """

@@ -18,9 +18,11 @@ from estimators.contract import (
     Space,
     Values,
 )
+from estimators.estimator import Source
 from estimators.inputs import Inputs
 from estimators.linear_layer import whole_product
 from estimators.run_optimizer.degrees import DEGREES, factorisations, walk, with_values
+from estimators.run_optimizer.gpu_counts import table
 from estimators.run_optimizer.step import Degrees, Problem, figures, num_layers
 from estimators.search import RelationSearches, SearchedEstimator
 from estimators.structure import real
@@ -48,6 +50,9 @@ DEFAULTS: dict[str, Any] = {
     "reduces_in_network": True,
 }
 """Those of the source."""
+
+DEFAULT_ACCELERATOR = "H100 SXM5"
+"""Device where neither a name nor an attribute is given: the source's last example."""
 
 MAX_GPUS = 15e6
 """GPUs up to which the source walks a path; a device may be several GPUs."""
@@ -133,6 +138,7 @@ class RunOptimizer(SearchedEstimator):
     system_columns = RunOptimizerSearch.system_columns
     aliases: Mapping[str, str] = MappingProxyType(ALIASES)
     relations = (RELATION, RELATION_PATH)
+    source = Source(tables={"gpu_counts": table(RELATION)})
 
     def make_search(self) -> Search:
         """Return both searches as one."""
@@ -141,6 +147,9 @@ class RunOptimizer(SearchedEstimator):
     def complete_problem(self, inputs: Inputs, catalog: Catalog, mends: Mends) -> None:
         """Fill and check the model's FLOPs and the device."""
         del mends  # there are none
+        is_unknown = np.logical_and.reduce([inputs.missing(name) for name in DEVICE])
+        default = np.where(is_unknown, np.array(DEFAULT_ACCELERATOR, dtype=object), None)
+        inputs.default("accelerator", default)
         inputs.look_up(catalog, "device", "accelerator", DEVICE)
         for name, value in DEFAULTS.items():
             inputs.default(name, value)

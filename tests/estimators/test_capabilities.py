@@ -271,7 +271,7 @@ def test_commands_take_an_estimator_that_has_what_they_need() -> None:
         name for name in registry.ESTIMATORS if name not in (first.name, second.name)
     ]
     assert registry.with_capability("can_plan") == ["roofline", "training_step"]
-    assert registry.with_capability("source.tables") == ["cluster"]
+    assert registry.with_capability("source.tables") == ["run_optimizer", "cluster"]
     assert registry.with_capability("source.takes_published_steps") == [registry.default("measure")]
     with pytest.raises(KeyError):
         registry.default("no command")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from estimators.contract import PUBLISHED, Array, Catalog, Cell, RefusedError, Scalar
+from estimators.contract import (
+    PUBLISHED,
+    Array,
+    Catalog,
+    Cell,
+    RefusedError,
+    Relation,
+    Scalar,
+    Values,
+)
+from estimators.estimator import source_table
+from estimators.inputs import records
 from estimators.run_optimizer.degrees import DEGREES, best_microbatches
 from estimators.run_optimizer.estimator import RELATION, RELATION_PATH, RUN_OPTIMIZER
 from estimators.run_optimizer.step import Degrees, Problem, phase_seconds, step_seconds
@@ -241,3 +252,37 @@ def test_a_space_may_ask_for_the_path_for_the_search_or_for_both(catalog: Catalo
         "search": {"run_optimizer"},
         "both": {"run_optimizer", "run_optimizer_path"},
     }
+
+
+def test_a_budget_needs_no_other_input(catalog: Catalog) -> None:
+    found, _ = resolved(RUN_OPTIMIZER, RELATION, pl.DataFrame({"training_flops": [1e25]}), catalog)
+    assert found["accelerator"].tolist() == ["H100 SXM5"]
+    assert found["flops_8bit_per_second"].tolist() == [1979e12]
+
+
+def test_an_attribute_of_a_device_is_not_completed_by_another_device(catalog: Catalog) -> None:
+    frame = pl.DataFrame({"training_flops": [1e25], "flops_8bit_per_second": [1e15]})
+    _, refusals = resolved(RUN_OPTIMIZER, RELATION, frame, catalog)
+    assert [refusal.column for refusal in refusals] == ["memory_bytes_per_second"]
+
+
+def test_the_table_of_a_budget_has_the_fastest_degrees_of_each_number(catalog: Catalog) -> None:
+    def evaluate(relation: Relation, texts: Mapping[str, str]) -> Values:
+        frame = pl.DataFrame({name: [text] for name, text in texts.items()})
+        columns, refusals = resolved(RUN_OPTIMIZER, relation, frame, catalog)
+        assert not refusals
+        [values] = records(columns)
+        return values
+
+    lines = source_table(
+        RUN_OPTIMIZER, "gpu_counts", {"training_flops": "1e25"}, PUBLISHED, evaluate
+    )
+    # 1e25 FLOPs at 0.8 of 989.5e12 FLOP/s take 3.509e6 hours; 32 devices would take 13 years
+    assert (lines[0]["devices"], lines[0]["device hours"]) == (64, 3.509e6)
+    assert lines[0]["days"] == pytest.approx(3.509e6 / 64 / 24, rel=1e-3)
+    assert [line["devices"] for line in lines] == [2**n for n in range(6, 24)]
+    for line in lines[:4]:
+        [cell] = cells(catalog, num_gpus=[line["devices"]], training_flops=[1e25])
+        assert line["days"] == pytest.approx(rows(cell)["training_seconds"].min() / 86400, rel=1e-3)
+    with pytest.raises(RefusedError, match="is an axis of the table"):
+        source_table(RUN_OPTIMIZER, "gpu_counts", {"num_gpus": "64"}, PUBLISHED, evaluate)

@@ -57,8 +57,8 @@ def show(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Show this table of the estimator's source: of cluster critical_batch, compute, "
-            "communication, latency or electricity.",
+            help="Show this table of the estimator, such as compute or gpu_counts; an unknown name "
+            "lists them.",
         ),
     ] = None,
     db: ReadDatabase = DEFAULT_DATABASE,
@@ -72,8 +72,9 @@ def show(
     that differ. Nothing is stored; the database is read only for the constants of a profile and for
     systems of studies. The first word may be the estimator.
 
-    --table prints a table as the source's notebook prints it, over the batches of the notebook.
-    Given values hold in all of its rows.
+    --table prints a table as the source's notebook prints it, over the batches of the notebook, or
+    the fastest degrees of a budget of FLOPs on each number of devices (gpu_counts). Given values
+    hold in all of its rows.
     """
     from warehouse.ask.configuration import read_configuration
     from warehouse.evaluate.file import find_relation
