@@ -148,7 +148,8 @@ class RunOptimizer(SearchedEstimator):
         """Fill and check the model's FLOPs and the device."""
         del mends  # there are none
         is_unknown = np.logical_and.reduce([inputs.missing(name) for name in DEVICE])
-        default = np.where(is_unknown, np.array(DEFAULT_ACCELERATOR, dtype=object), None)
+        default = np.full(inputs.num_rows, None, dtype=object)
+        default[is_unknown] = DEFAULT_ACCELERATOR
         inputs.default("accelerator", default)
         inputs.look_up(catalog, "device", "accelerator", DEVICE)
         for name, value in DEFAULTS.items():
