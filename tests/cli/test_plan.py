@@ -97,11 +97,7 @@ def test_days_dollars_energy_and_carbon_follow_from_the_step(
     assert found["energy_kwh"] == pytest.approx(kwh)
     assert found["power_watts"] == pytest.approx(8 * watts * PUE)
     assert own["energy_kwh"] == pytest.approx(kwh)
-    # each count draws what its own layout draws
-    others = [line for line in found["counts"] if line["note"] is None]
-    drawn = {line["power_watts"] / line["num_gpus"] / PUE for line in others}
-    assert len(drawn) > 1
-    assert all(126 + 230 < each <= 700 + 230 for each in drawn)
+    assert own["power_watts"] == pytest.approx(found["power_watts"])
     carbon = {line["grid"]: line["kg_co2e"] for line in found["energies"]}
     assert carbon["France (BLOOM)"] == pytest.approx(kwh * 0.057)
 
@@ -130,13 +126,14 @@ def test_rates_may_be_given_by_name(planned: tuple[Path, dict[str, Any], str]) -
     assert run.goodput == 0.9
 
 
-def test_half_and_double_the_gpus_are_planned_as_well(
+def test_a_count_that_cannot_be_faster_is_not_tried(
     planned: tuple[Path, dict[str, Any], str],
 ) -> None:
+    # seven GPUs at the rate of the best layout on eight would take 8/7 of its time
     _, found, _ = planned
-    assert [line["num_gpus"] for line in found["counts"]] == [4, 8, 16]
-    smaller, own, larger = (line["training_seconds"] for line in found["counts"])
-    assert smaller > own == found["training_seconds"] == found["steady_seconds"] > larger
+    [own] = found["counts"]
+    assert own["num_gpus"] == found["num_gpus"] == 8
+    assert own["training_seconds"] == found["training_seconds"] == found["steady_seconds"]
 
 
 @pytest.mark.long
@@ -145,8 +142,8 @@ def test_stored_cells_are_not_swept_again(
     planned: tuple[Path, dict[str, Any], str], warehouse: Command
 ) -> None:
     path, first, said = planned
-    assert first["swept"]["cells"] == 9
-    assert f"{first['swept']['rows']:,} rows of 9 cells to evaluate and store" in said
+    assert first["swept"]["cells"] == 3
+    assert f"{first['swept']['rows']:,} rows of 3 cells to evaluate and store" in said
     before = path.stat()
     code, out, err = warehouse("plan", *QUESTION, "--gpus", 8, "--json", "--db", path)
     assert code == 0, err

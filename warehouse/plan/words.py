@@ -60,17 +60,24 @@ def limits_in_words(answer: PlanAnswer) -> list[str]:
     Power does not depend on the time.
     """
     limits, likely, best = answer.run.request.limits, answer.uncertainty.likely, answer.best
-    slower = None if likely is None else likely[1] / best["step_seconds"]
-    lines = []
-    for option, limit, value in (
-        ("--days", limits.days, best["training_seconds"] / 86400),
-        ("--budget-usd", limits.budget_usd, answer.own_count["cost_usd"]),
-    ):
-        if limit is not None:
-            is_exceeded = slower is not None and slower * value > limit
-            end = "; the slow end exceeds it" if is_exceeded else ""
-            lines.append(f"{option} {limit:,.10g} limits the median{end}")
-    return lines
+    slower = 0.0 if likely is None else likely[1] / best["step_seconds"]
+    given = [
+        (f"{option} {limit:,.10g}", slower * value > limit)
+        for option, limit, value in (
+            ("--days", limits.days, best["training_seconds"] / 86400),
+            ("--budget-usd", limits.budget_usd, answer.own_count["cost_usd"]),
+        )
+        if limit is not None
+    ]
+    if not given:
+        return []
+    exceeded = [words.split()[0] for words, is_exceeded in given if is_exceeded]
+    limit_or_limits = "limits" if len(given) == 1 else "limit"
+    said = f"{' and '.join(words for words, _ in given)} {limit_or_limits} the median"
+    if not exceeded:
+        return [said]
+    which = {(1, 1): "it", (2, 2): "both"}.get((len(exceeded), len(given)), exceeded[0])
+    return [f"{said}; the slow end exceeds {which}"]
 
 
 # ---- the eight lines ----
