@@ -172,7 +172,7 @@ Precision = Annotated[
     text_option(
         "--precision",
         "FORMAT",
-        "Number format of the matrix products: bf16, fp16, fp8 or fp4.",
+        "Number format of the matmuls: bf16, fp16, fp8 or fp4.",
         show_default="bf16, or that of --framework",
     ),
 ]

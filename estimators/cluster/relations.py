@@ -57,7 +57,7 @@ COMPUTE = Relation(
 )
 COMMUNICATION = Relation(
     "cluster_communication",
-    grain="one row per run and way to exchange gradients between its sites",
+    grain="one row per run and way to all-reduce gradients between its sites",
     keys=(
         *(*BATCH, "num_sites", "site_bytes_per_second"),
         *("gradient_bytes_per_parameter", "sync_interval_steps"),
@@ -73,7 +73,7 @@ COMMUNICATION = Relation(
 )
 LATENCY = Relation(
     "cluster_latency",
-    grain="one row per run, pair of sites and interval between exchanges",
+    grain="one row per run, pair of sites and interval between all-reduces",
     keys=(*BATCH, "sync_interval_steps"),
     measures=(
         *("num_steps", "num_gpus", "training_seconds", "num_exchanges"),

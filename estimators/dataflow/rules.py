@@ -91,7 +91,7 @@ def _narrow(degree: str, width: str, number: Number, *needs: str) -> Rule:
     """Return the rule that a degree leaves at least `MIN_WIDTH` columns of a width."""
     return _unless_skipped(
         Rule(
-            f"{degree} leaves products wide",
+            f"{degree} leaves matmuls wide",
             degree,
             (degree, *needs),
             lambda v: np.less_equal(MIN_WIDTH * v[degree], number(v)),
@@ -142,7 +142,7 @@ EFFICIENCY_RULES = (
             lambda row: (
                 f"leaves no efficient microbatch: no divisor of the {replica_batch(row):g} "
                 f"sequences of a replica lies between {fewest(row):g} (for {MIN_TOKENS} tokens a "
-                f"product) and {most(row):g} (for a small bubble)"
+                f"matmul) and {most(row):g} (for a small bubble)"
             ),
             lambda _: "",
         )

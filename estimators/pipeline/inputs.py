@@ -98,7 +98,7 @@ NUMBER_OF_RANKS = Rule(
 LAYOUT_RULES = (
     divides("microbatch_size", "global_batch_size"),
     Rule(
-        "a product has a whole number of tokens",
+        "a matmul has a whole number of tokens",
         "data_parallel",
         ("data_parallel", "num_experts", "microbatch_size", "seq_len", "experts_per_token"),
         lambda v: np.equal(_routed(v) % np.maximum(v["data_parallel"] * v["num_experts"], 1), 0),

@@ -190,11 +190,11 @@ BATCH_RULES = (
     _in(
         "summa_2d",
         Rule(
-            "a SUMMA product has a panel",
+            "a SUMMA matmul has a panel",
             "summa_panels",
             ("summa_panels",),
             lambda v: np.greater_equal(v["summa_panels"], 1),
-            lambda _: "is no number of panels: a SUMMA product has one or more",
+            lambda _: "is no number of panels: a SUMMA matmul has one or more",
             lambda _: "use 1 or more, or leave it out",
         ),
     ),

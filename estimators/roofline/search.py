@@ -381,7 +381,7 @@ class RooflineSearch(BaseSearch):
         domain = cell.problem.values["nvlink_size"]
         hint = (
             "degrees must multiply to it and divide heads, layers and batch; placements must fill "
-            f"NVLink domains of {domain}"
+            f"fast domains of {domain} GPUs"
         )
         if "R9" not in cell.mends:
             hint += " exactly: variant corrected (mend R9) admits others"

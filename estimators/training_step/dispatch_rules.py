@@ -50,15 +50,15 @@ def _goes_to_all(values: Values) -> Any:
 
 DISPATCH_RULES = (
     Rule(
-        "an exchange behind a microbatch is not an all-gather",
+        "an all-to-all behind a microbatch is not an all-gather",
         "overlaps_expert_comm",
         ("overlaps_expert_comm", "dispatcher"),
         lambda v: ~flag(v["overlaps_expert_comm"]) | ~_goes_to_all(v),
-        lambda _row: "hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+        lambda _row: "hides the all-to-all of `dispatcher` alltoall and flex, not the all-gather",
         varies=("dispatcher", "overlaps_expert_comm"),
     ),
     Rule(
-        "an exchange behind a microbatch allows one further token",
+        "an all-to-all behind a microbatch allows one further token",
         "overlaps_expert_comm",
         ("overlaps_expert_comm", "num_mtp_layers"),
         lambda v: ~flag(v["overlaps_expert_comm"]) | (number(v["num_mtp_layers"]) <= 1),
@@ -66,7 +66,7 @@ DISPATCH_RULES = (
         varies=("num_mtp_layers", "overlaps_expert_comm"),
     ),
     Rule(
-        "an exchange hides behind a microbatch or shared experts, not both",
+        "an all-to-all hides behind a microbatch or shared experts, not both",
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "overlaps_expert_comm"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~flag(v["overlaps_expert_comm"]),
@@ -74,11 +74,11 @@ DISPATCH_RULES = (
         varies=("overlaps_shared_experts", "overlaps_expert_comm"),
     ),
     Rule(
-        "an exchange behind shared experts is not an all-gather",
+        "an all-to-all behind shared experts is not an all-gather",
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "dispatcher"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~_goes_to_all(v),
-        lambda _row: "hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+        lambda _row: "hides the all-to-all of `dispatcher` alltoall and flex, not the all-gather",
         varies=("dispatcher", "overlaps_shared_experts"),
     ),
     Rule(
@@ -90,7 +90,7 @@ DISPATCH_RULES = (
         lambda _row: "leave it out",
     ),
     Rule(
-        "shared experts that hide an exchange are not recomputed",
+        "shared experts that hide an all-to-all are not recomputed",
         "overlaps_shared_experts",
         ("overlaps_shared_experts", "recompute_modules"),
         lambda v: ~flag(v["overlaps_shared_experts"]) | ~has_module(v, "shared_experts"),

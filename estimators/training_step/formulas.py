@@ -15,14 +15,14 @@ from estimators.contract import Formula
 
 FORMULAS: dict[str, Formula] = {
     "gemm_seconds": Formula(
-        "microbatches x layers x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
+        "microbatches x layers x ((sum over matmuls of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / clock + "
-        "lost x hidden); products: forward and both gradients; tiles: share "
+        "lost x hidden); matmuls: forward and both gradients; tiles: share "
         "of full tiles and waves; hidden: seconds of transfers behind them; lost: "
-        "communication_sm_fraction, of tensor exchanges in pieces tensor_exchange_sm_fraction, of "
-        "other tensor exchanges at least 1 - 1 / overlap_slowdown; where `kernels` names an "
-        "accelerator each product takes its time in table matrix_product_rate over "
-        "product_rate_factor instead; experts: a product each",
+        "communication_sm_fraction, of tensor collectives in pieces tensor_exchange_sm_fraction, "
+        "of other tensor collectives at least 1 - 1 / overlap_slowdown; where `kernels` names an "
+        "accelerator each matmul takes its time in table matrix_product_rate over "
+        "product_rate_factor instead; experts: a matmul each",
         "NVIDIA Matrix Multiplication Background User's Guide; roofline; "
         "ai-dynamo/aiconfigurator @095f58a51",
     ),
@@ -33,7 +33,7 @@ FORMULAS: dict[str, Formula] = {
         "causal: (1 + 128 c / s) / 2, half and the blocks on the diagonal whole; busy: share of "
         "multiprocessors with a block; with latents (keys + values) a / 2 for a d, and backward "
         "(3 keys + 2 values) / (keys + values) for 2.5; keys, values: widths of a head's; a layer "
-        "with a window: s of sequences with the same causal attention; unfused: products, "
+        "with a window: s of sequences with the same causal attention; unfused: matmuls, "
         "softmax, dropout, copies in memory; an `attention_program` has its rate in table "
         "attention_rate instead; cudnn_mxfp8: backward as without a window",
         "arXiv 2307.08691 section 4.1; arXiv 2205.05198 section 4.1",
@@ -47,13 +47,13 @@ FORMULAS: dict[str, Formula] = {
         "150233",
     ),
     "vocabulary_seconds": Formula(
-        "microbatches x (last x ((sum over products of [max(2 M N K / (peak x gemm_efficiency x "
+        "microbatches x (last x ((sum over matmuls of [max(2 M N K / (peak x gemm_efficiency x "
         "tiles x K / (K + gemm_half_depth)), bytes / memory) + launch_seconds]) / "
         "output_clock + (logits x loss_traffic_bytes + 10 R h) / memory + 14 launch_seconds + "
         "logits x unvectorized_loss x (max(unvectorized_seconds / num_sms, 7.2 / memory) - 7.2 / "
         "memory)) + first x "
         "((14 T h + V h / t x embedding_gradient_bytes) / memory + 4 launch_seconds)); last, "
-        "first: 1 if the stage that sets the pace has the output layer, the embedding; products: T "
+        "first: 1 if the stage that sets the pace has the output layer, the embedding; matmuls: T "
         "x V/t x h and both gradients; output_clock: at which the mean power of the output layer "
         "is the limit; R: T, or T / t with sequence parallelism; a layer that predicts a further "
         "token: once more, with the seconds of a layer and a projection of 2 h",
@@ -61,9 +61,9 @@ FORMULAS: dict[str, Formula] = {
     ),
     "recompute_seconds": Formula(
         "microbatches x layers x again; again: the forward pass without its waiting, slowed "
-        "by the transfers behind it (full; without its last product with stops_recompute_early), "
+        "by the transfers behind it (full; without its last matmul with stops_recompute_early), "
         "the parts of recompute_modules, else the core of "
-        "attention (selective), or every second product and all elementwise work (selective, "
+        "attention (selective), or every second matmul and all elementwise work (selective, "
         "with recomputes_operations)",
         "arXiv 2205.05198 section 5; torchtitan's policy for operations",
     ),
@@ -73,7 +73,7 @@ FORMULAS: dict[str, Formula] = {
         "host_seconds_per_launch, at least host_seconds_per_layer; launches: forward_launches or "
         "backward_launches, collectives, casts, routing, recomputed kernels, or 1 of a CUDA graph, "
         "0 of one of whole steps; forward of a mixture apart for experts and what moves their "
-        "tokens, unless another microbatch hides their exchange; "
+        "tokens, unless another microbatch hides their all-to-all; "
         "forward, backward: seconds of a layer's pass, transfers and recomputation included; "
         "saved: what one stage alone makes up for while longer passes and the output layer run",
         "counted in the code of each program; definition",
@@ -96,8 +96,8 @@ FORMULAS: dict[str, Formula] = {
         "- hidden + again) + vocabulary); hidden: tensor_overlap_fraction of the transfers "
         "that fit behind weight gradients; again: transfers that recomputation repeats; "
         "with sequence parallelism reduce-scatters and all-gathers of as many bytes, backward one "
-        "gather more; hidden then, too, where the program splits exchanges, (t - 1) / t of what "
-        "fits behind the product that an exchange belongs to; where it starts with its own shard, "
+        "gather more; hidden then, too, where the program splits collectives, (t - 1) / t of what "
+        "fits behind the matmul that a collective belongs to; where it starts with its own shard, "
         "gathers that fit behind a t-th of theirs; of a mixture its tokens' copies; "
         "vocabulary: the collectives of embedding and loss",
         "arXiv 1909.08053 section 3; arXiv 2205.05198 section 4.2.2; Megatron-LM @d98e8a64 "
@@ -117,7 +117,7 @@ FORMULAS: dict[str, Formula] = {
         "mixtures; link: nvlink_bytes_per_second x alltoall_efficiency, or flex_efficiency; "
         "inside, outside: bytes of the tokens' copies with their weights (alltoall), or of one "
         "copy for a node and rank (flex), for GPUs of the node, and others; hidden: "
-        "expert_overlap_fraction of the transfers that fit behind products and attention, or "
+        "expert_overlap_fraction of the transfers that fit behind matmuls and attention, or "
         "overlapped_expert_fraction with overlaps_expert_comm; again: transfers that recomputation "
         "repeats; flex has flex_seconds in place of collective_seconds, and over several nodes "
         "outside / card + flex_serial_fraction x inside / link where that is longer",

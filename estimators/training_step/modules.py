@@ -126,11 +126,11 @@ MODULE_RULES = (
         lambda _row: "leave out layernorm and moe_act",
     ),
     Rule(
-        "an exchange during another microbatch is not repeated",
+        "an all-to-all during another microbatch is not repeated",
         "recompute_modules",
         ("recompute_modules", "overlaps_expert_comm"),
         lambda v: ~has_module(v, "moe") | ~np.equal(v["overlaps_expert_comm"], True),
-        lambda _row: "repeats the exchange of tokens, which `overlaps_expert_comm` hides",
+        lambda _row: "repeats the all-to-all of experts, which `overlaps_expert_comm` hides",
         lambda _row: "leave out moe, or use `overlaps_expert_comm` false",
     ),
 )

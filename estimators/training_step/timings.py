@@ -119,7 +119,7 @@ def files(system: System) -> tuple[TimedKernels, ...]:
         return compare_collectives(columns, system(name, catalog).network)
 
     return (
-        TimedKernels("products", PRODUCTS, products),
+        TimedKernels("matmuls", PRODUCTS, products),
         TimedKernels("attention", ATTENTION, attention),
         TimedKernels("collectives", COLLECTIVES, collectives),
     )
@@ -129,7 +129,7 @@ def _measured(system: System, accelerator: str, catalog: Catalog) -> Problem:
     """Return a system; raise `RefusedError` if its products were not measured."""
     problem = system(accelerator, catalog)
     if problem.kernels.kernels == FORMULA:
-        reason = "has no surface of measured products that timings could scale"
+        reason = "has no measured matmuls that timings could scale"
         hint = f"known: {', '.join(measured_accelerators(catalog))}"
         raise RefusedError([Refusal("accelerator", accelerator, reason, hint)])
     return problem
@@ -168,13 +168,13 @@ def compare_products(columns: Columns, problem: Problem, is_sustained: bool) -> 
     left_out = {
         "in a format that no step computes in": ~known,
         "in a format that was not measured": (place > 0) & np.isnan(read),
-        "of several products at once": np.greater(columns["batch"], 1),
+        "of several matmuls at once": np.greater(columns["batch"], 1),
         "faster than the peak": flops / seconds > FASTEST * peak,
     }
     is_narrow, is_short = shapes_of(Gemm(rows, width, depth, number))
     kinds = (
         *(
-            (constant, f"products in {name}", np.equal(np.take(FACTORS, place), constant))
+            (constant, f"matmuls in {name}", np.equal(np.take(FACTORS, place), constant))
             for constant, name in IN_WORDS.items()
         ),
         *(

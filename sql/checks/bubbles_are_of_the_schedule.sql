@@ -6,7 +6,7 @@
 -- stage has the work of the one that sets the pace without the vocabulary. Those at the ends may
 -- take a tenth more or less, where stages have one layer and few tokens: most of their time goes to
 -- the gradients of the vocabulary. Chunks make the bubble depend on which end sets the pace, and
--- stages that are balanced by their products (balances_stages) have unequal layers.
+-- stages that are balanced by their matmuls (balances_stages) have unequal layers.
 with waited as (
     select
         *,

@@ -1,5 +1,5 @@
 -- Training on several sites: time and share of the run that waits for gradients, and its price.
--- Grain: one row per run and way to exchange gradients
+-- Grain: one row per run and way to all-reduce gradients
 -- Key: cell_id, {cluster_communication}
 select
     *,

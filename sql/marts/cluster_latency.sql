@@ -1,5 +1,5 @@
 -- The least latency between two sites, over a run, in GPU time and money.
--- Grain: one row per run, pair of sites and interval between exchanges
+-- Grain: one row per run, pair of sites and interval between all-reduces
 -- Key: cell_id, {cluster_latency}
 select
     *,

@@ -14,7 +14,7 @@
 -- Errors of the time and of the memory are estimated over published, less one: negative where the
 -- estimate is too fast or too small. Those of the rate, with `rate` in their names, are positive
 -- where it is too fast. The best constant is one utilization (model FLOP/s over the peak in the
--- precision of the products) for all timed rows of the group: the one with the least mean size of
+-- precision of the matmuls) for all timed rows of the group: the one with the least mean size of
 -- their errors of time. It is fitted to the rows that it is compared on; the estimate is not. A row
 -- with the published utilization u has the error u / c - 1 at the constant c, so 1 / c is the
 -- median of 1 / u, weighted with u. Each baseline sees the published rates of the other rows of the

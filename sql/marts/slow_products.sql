@@ -1,9 +1,9 @@
--- Measured matrix products: the share of the peak, and of the roof, that each shape reaches.
--- Grain: one row per accelerator, number format and shape of a product
+-- Measured matmuls: the share of the peak, and of the roof, that each shape reaches.
+-- Grain: one row per accelerator, number format and shape of a matmul
 -- Key: accelerator, number_format, product_rows, product_columns, product_depth
 --
--- The roof of a product is the peak in its format, or the bandwidth of memory times its FLOPs a
--- byte, whichever is less: each operand is read once and the result written in 16 bits. A product
+-- The roof of a matmul is the peak in its format, or the bandwidth of memory times its FLOPs a
+-- byte, whichever is less: each operand is read once and the result written in 16 bits. A matmul
 -- is slow if its share of the roof is low. If only the share of the peak is low, memory may bind.
 with work as (
     select

@@ -1,4 +1,4 @@
--- Share of the peak that measured matrix products reach, by their smallest dimension.
+-- Share of the peak that measured matmuls reach, by their smallest dimension.
 -- Grain: one row per accelerator, number format and smallest dimension, as a power of two
 select
     accelerator,

@@ -1,5 +1,5 @@
--- Exchanges of gradients between the sites of a run.
--- Grain: one row per run and way to exchange gradients
+-- All-reduces of gradients between the sites of a run.
+-- Grain: one row per run and way to all-reduce gradients
 -- Key: cell_id, {cluster_communication}
 --
 -- As published, rent of idle GPUs is divided by its price (C2). All GPUs of a run are idle, unless

@@ -1,5 +1,5 @@
 -- Least latency between the two sites of a run: that of light.
--- Grain: one row per run, pair of sites and interval between exchanges
+-- Grain: one row per run, pair of sites and interval between all-reduces
 -- Key: cell_id, {cluster_latency}
 select
     unnest(cluster_question(current_cluster_latency)) as question,

@@ -2,7 +2,7 @@
 -- Grain: one row per configuration
 -- Key: cell_id, {training_step}
 --
--- compute_seconds has products, attention, vocabulary, recomputation and waits for launches;
+-- compute_seconds has matmuls, attention, vocabulary, recomputation and waits for launches;
 -- memory_seconds has streams through memory: elementwise work, adding up gradients, the optimizer;
 -- tensor_comm_seconds has the collectives of tensors, keys and values, and experts.
 --

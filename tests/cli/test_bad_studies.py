@@ -85,7 +85,7 @@ def sweep(
         pytest.param(
             HEAD.replace("corrected", "published")
             + GPT3.replace("nvlink_size = 8", "nvlink_size = 7"),
-            ["`num_gpus` 8 leaves no layout", "fill NVLink domains of 7 exactly"],
+            ["`num_gpus` 8 leaves no layout", "fill fast domains of 7 GPUs exactly"],
             id="a space without a layout",
         ),
         pytest.param(

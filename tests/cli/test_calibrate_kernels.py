@@ -85,7 +85,7 @@ def test_each_kind_takes_the_factor_that_its_timings_have(
     code, out, err = warehouse("calibrate", *given, "--format", "json")
     assert code == 0, err
     kinds = kinds_of(out)
-    expected = {"products in 16 bits": 1.25, "gradient of a weight": 1.2, "products in FP8": 2.0}
+    expected = {"matmuls in 16 bits": 1.25, "gradient of a weight": 1.2, "matmuls in FP8": 2.0}
     for name, factor in expected.items():
         assert kinds[name]["times_as_long"] == pytest.approx(factor)
         assert kinds[name]["num_rows"] == 5
@@ -112,7 +112,7 @@ def test_a_kind_of_shapes_takes_what_format_and_pass_leave(
     path = written(tmp_path / "t.csv", rows)
     _, out, _ = warehouse("calibrate", "--kernels", path, "--accelerator", H100, "--json")
     kinds = kinds_of(out)
-    assert kinds["products in 16 bits"]["times_as_long"] == pytest.approx(1.25)
+    assert kinds["matmuls in 16 bits"]["times_as_long"] == pytest.approx(1.25)
     assert kinds["inner size of at most 1,024"]["times_as_long"] == pytest.approx(0.8)
     assert kinds["at most 1,024 rows or columns"]["times_as_long"] is None
 
@@ -124,7 +124,7 @@ def test_the_clock_of_a_long_loop_is_taken_out(warehouse: Command, tmp_path: Pat
     path = written(tmp_path / "t.csv", [f"bf16,8192,8192,8192,{seconds!r},TN"] * 5)
     given = ("--kernels", path, "--accelerator", H100, "--json")
     short, long = (
-        kinds_of(warehouse("calibrate", *given, *more)[1])["products in 16 bits"]["times_as_long"]
+        kinds_of(warehouse("calibrate", *given, *more)[1])["matmuls in 16 bits"]["times_as_long"]
         for more in ((), ("--sustained",))
     )
     assert short == pytest.approx(seconds / seconds_of((8192, 8192, 8192)))
@@ -146,10 +146,10 @@ def test_rows_that_cannot_be_used_are_counted_with_the_reason(
     assert json.loads(out)["left_out"] == {
         "of another accelerator": 4,
         "in a format that no step computes in": 1,
-        "of several products at once": 2,
+        "of several matmuls at once": 2,
         "faster than the peak": 1,
     }
-    assert kinds_of(out)["products in 16 bits"]["num_rows"] == 5
+    assert kinds_of(out)["matmuls in 16 bits"]["num_rows"] == 5
 
 
 def test_products_of_experts_are_read_as_one_kernel(warehouse: Command, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_products_of_experts_are_read_as_one_kernel(warehouse: Command, tmp_path
     path = written(tmp_path / "t.csv", grouped, f"{HEADER},num_products")
     code, out, err = warehouse("calibrate", "--kernels", path, "--accelerator", "H100", "--json")
     assert code == 0, err
-    assert kinds_of(out)["products in 16 bits"]["times_as_long"] == pytest.approx(1.25)
+    assert kinds_of(out)["matmuls in 16 bits"]["times_as_long"] == pytest.approx(1.25)
 
 
 def test_attention_is_timed_in_a_file_of_its_own(
@@ -177,7 +177,7 @@ def test_attention_is_timed_in_a_file_of_its_own(
         code, out, err = warehouse("calibrate", *given)
         assert code == 0, err
         found.append(kinds_of(out))
-    assert found[0]["products in 16 bits"]["times_as_long"] == pytest.approx(1.25)
+    assert found[0]["matmuls in 16 bits"]["times_as_long"] == pytest.approx(1.25)
     first, second = (each["attention"]["times_as_long"] for each in found)
     assert second == pytest.approx(2 * first)
     # the backward pass is as slow as before: half of what forward attention says
@@ -280,7 +280,7 @@ def test_a_faulty_file_is_refused_and_changes_nothing(
     [
         ((), 3, "no `accelerator` is given"),
         (("--accelerator", "H1000"), 3, "is not in the `accelerator` table"),
-        (("--accelerator", "V100 SXM2"), 3, "has no surface of measured products"),
+        (("--accelerator", "V100 SXM2"), 3, "has no measured matmuls"),
         (("--accelerator", H100, "--rows", "row=a"), 2, "`--rows` and `--kernels` exclude"),
         (("--accelerator", H100, "--beyond-range"), 2, "`--beyond-range` and `--kernels` exclude"),
         (("--accelerator", H100, "--estimator", "roofline"), 2, "roofline"),
@@ -314,7 +314,7 @@ def test_two_files_of_one_kind_are_refused(warehouse: Command, timings: Path) ->
     files = ("--kernels", timings, "--kernels", timings)
     code, out, err = warehouse("calibrate", *files, "--accelerator", H100)
     assert (code, out) == (3, "")
-    assert f"{timings}: another file is of products too" in err
+    assert f"{timings}: another file is of matmuls too" in err
     assert "put all rows into one file" in err
 
 

@@ -54,7 +54,7 @@ def test_the_request_comes_before_the_answer(warehouse: Command) -> None:
     code, out, _ = warehouse("why", *LARGE, "pipeline_parallel=8", "global_batch_size=512")
     assert code == 0
     assert out.splitlines()[:3] == [
-        "llama3_70B on 1,024 x H100 SXM 80GB in NVLink domains of 8, sequences of 8,192, "
+        "llama3_70B on 1,024 x H100 SXM 80GB in fast domains of 8, sequences of 8,192, "
         "framework megatron_core",
         "batch 512 sequences (4,194,304 tokens)",
         "layout dp16 tp8 seq pp8 micro1 zero1",

@@ -20,7 +20,7 @@ from tests.estimators.training_step_cases import GPT, LLAMA, LLAMA_LAYER, MOE, s
 
 Figures = Mapping[str, float]
 
-_SUM = re.compile(r"sum over products of \[([^\]]*)\]")
+_SUM = re.compile(r"sum over matmuls of \[([^\]]*)\]")
 _TOKEN = re.compile(r"\d[\d.]*|[A-Za-z_]\w*|[-+*/(),]")
 _OPERATIONS: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -66,7 +66,7 @@ def test_texts_are_read_as_people_read_them() -> None:
     assert value("2 (t - 1) / t x T", figures) == 3
     assert value("max(T, 4 h) - (1 + t)", figures) == 17
     products: list[Figures] = [{"M": 1.0}, {"M": 10.0}]
-    assert value("T x (sum over products of [2 M + h] + t)", figures, products) == 3 * (7 + 25 + 2)
+    assert value("T x (sum over matmuls of [2 M + h] + t)", figures, products) == 3 * (7 + 25 + 2)
     with pytest.raises(KeyError, match="unknown"):
         value("T x unknown", figures)
     with pytest.raises(AssertionError, match="no arithmetic"):

@@ -103,7 +103,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         '"layernorm" makes operands of `number_recipe` delayed twice, with different scales',
     ),
     (
-        "an exchange during another microbatch is not repeated",
+        "an all-to-all during another microbatch is not repeated",
         {
             "recompute_modules": "moe",
             "overlaps_expert_comm": True,
@@ -112,31 +112,31 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
             "data_parallel": 2,
         },
         "recompute_modules",
-        '"moe" repeats the exchange of tokens, which `overlaps_expert_comm` hides',
+        '"moe" repeats the all-to-all of experts, which `overlaps_expert_comm` hides',
     ),
     (
-        "an exchange behind a microbatch is not an all-gather",
+        "an all-to-all behind a microbatch is not an all-gather",
         {**MIXED, "overlaps_expert_comm": True, "dispatcher": "allgather"},
         "overlaps_expert_comm",
-        "True hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+        "True hides the all-to-all of `dispatcher` alltoall and flex, not the all-gather",
     ),
     (
-        "an exchange behind a microbatch allows one further token",
+        "an all-to-all behind a microbatch allows one further token",
         {**MIXED, "overlaps_expert_comm": True, "num_mtp_layers": 2},
         "overlaps_expert_comm",
         "True needs `num_mtp_layers` 1 at most, not 2",
     ),
     (
-        "an exchange hides behind a microbatch or shared experts, not both",
+        "an all-to-all hides behind a microbatch or shared experts, not both",
         {**MIXED, "overlaps_expert_comm": True, "overlaps_shared_experts": True},
         "overlaps_shared_experts",
         "True hides what `overlaps_expert_comm` hides behind another microbatch",
     ),
     (
-        "an exchange behind shared experts is not an all-gather",
+        "an all-to-all behind shared experts is not an all-gather",
         {**MIXED, "overlaps_shared_experts": True, "dispatcher": "allgather"},
         "overlaps_shared_experts",
-        "True hides exchanges of `dispatcher` alltoall and flex, not of allgather",
+        "True hides the all-to-all of `dispatcher` alltoall and flex, not the all-gather",
     ),
     (
         "a model that overlaps shared experts has some",
@@ -145,7 +145,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "True needs shared experts, but the model has none",
     ),
     (
-        "shared experts that hide an exchange are not recomputed",
+        "shared experts that hide an all-to-all are not recomputed",
         {**MIXED, "overlaps_shared_experts": True, "recompute_modules": "shared_experts"},
         "overlaps_shared_experts",
         "True does not go with `recompute_modules` shared_experts",

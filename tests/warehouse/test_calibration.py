@@ -180,7 +180,7 @@ def test_a_constant_stays_in_the_range_of_its_sources_unless_an_option_allows_mo
     assert found.fit.values.tolist() == [0.8]
     assert found.fit.is_at_bound(0)
     [note] = found.notes
-    assert note.startswith("gemm_efficiency ended at its bound 0.8: the end of the range")
+    assert note.startswith("gemm_efficiency stopped at 0.8, the end of its published range")
     assert "--beyond-range" in note
     wide = calibrated(known, "gemm_efficiency", rows=range(3), wide=True)
     assert wide.fit.values == pytest.approx([0.6], rel=1e-3)

@@ -27,7 +27,7 @@ CUSTOM_SYSTEM = "custom system"
 """Name, in reports, of a system that is given by its rates alone."""
 
 _ATTRIBUTES = {
-    "matrix_flops_per_second": "{} of matrix products",
+    "matrix_flops_per_second": "{} of matmuls",
     "hbm_bytes": "{} of memory",
     "hbm_bytes_per_second": "memory bandwidth {}",
     "nvlink_bytes_per_second": "NVLink {} one way",

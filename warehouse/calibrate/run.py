@@ -182,10 +182,10 @@ def _notes(fit: Fit, constants: Sequence[str], num_foreign: int, *, wide: bool) 
             "no effect on these rows"
         )
     further = (
-        "the limit of its column; fit another constant, or check the rows"
+        "the limit of its column: fit another constant, or check the rows"
         if wide
-        else "the end of the range of its sources, which these rows would leave; fit another "
-        "constant as well (--fit), or --beyond-range lets it go on, to the limit of its column"
+        else "the end of its published range: these rows fit better beyond it. Fit another "
+        "constant as well (--fit), or let it go on to the limit of its column (--beyond-range)"
     )
     for index, parameter in enumerate(fit.parameters):
         value = fit.values[index]
@@ -195,5 +195,5 @@ def _notes(fit: Fit, constants: Sequence[str], num_foreign: int, *, wide: bool) 
                 f"{EXPOSED}: {100 * (1 - value):.1f} % of the {kinds} collectives cannot be hidden"
             )
         if fit.is_at_bound(index):
-            notes.append(f"{parameter.name} ended at its bound {value:g}: {further}")
+            notes.append(f"{parameter.name} stopped at {value:g}, {further}")
     return tuple(notes)

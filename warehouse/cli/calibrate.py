@@ -107,7 +107,7 @@ class TimedOptions:
             metavar="FILE",
             readable=False,
             help="Instead of REFERENCE: a .csv or .parquet file of kernels that were timed on a "
-            "machine: products, attention or collectives. May be repeated.",
+            "machine: matmuls, attention or collectives. May be repeated.",
         ),
     ] = None
     accelerator: Accelerator = None
@@ -147,7 +147,7 @@ def calibrate(
     the constants are written.
 
     With --kernels nothing is fitted to steps. Each kind of kernels, by number format, pass and
-    shape, is scaled by the median of measured over estimated time of its rows. A file of products
+    shape, is scaled by the median of measured over estimated time of its rows. A file of matmuls
     has columns num_rows, num_columns, inner_size and seconds. It may have number_format, layout (TN
     forward, NN gradient of an input, NT gradient of a weight) and accelerator. Files of attention
     have stage, seq_len, num_heads and head_size, those of collectives in a node have collective,

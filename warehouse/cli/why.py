@@ -93,7 +93,7 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
         return []
     num_gpus = query.num_gpus if shown is None else shown.problem["num_gpus"]
     gpus = "" if num_gpus is None else f"{num_gpus:,} x "
-    domain = f" in NVLink domains of {values['nvlink_size']}" if values.get("nvlink_size") else ""
+    domain = f" in fast domains of {values['nvlink_size']}" if values.get("nvlink_size") else ""
     framework = f", framework {values['framework']}" if values.get("framework") else ""
     lines = [
         f"{values['model'] or CUSTOM_MODEL} on {gpus}"

@@ -23,7 +23,7 @@ NEAR = 0.1
 """Errors that the band around the diagonal of rates holds."""
 
 PARTS = {
-    "gemm_seconds": ("products", BLUE),
+    "gemm_seconds": ("matmuls", BLUE),
     "attention_seconds": ("attention", SKY),
     "recompute_seconds": ("recomputation", "#b3d9f2"),
     "elementwise_seconds": ("elementwise, adding up", PURPLE),
@@ -189,7 +189,7 @@ def published_parts(frame: pl.DataFrame, theme: Theme) -> ChartType:
     }
     largest = max((name for name in shares if name != "gemm_seconds"), key=lambda n: shares[n])
     finding = (
-        f"Products of matrices take {shares['gemm_seconds']:.0%} of a step, "
+        f"Matmuls take {shares['gemm_seconds']:.0%} of a step, "
         f"{PARTS[largest][0]} {shares[largest]:.0%}"
     )
     shown = (

@@ -108,8 +108,8 @@ def tornado(frame: pl.DataFrame, theme: Theme) -> ChartType:
     name = first["constant"].replace("_", " ")
     low, high = (parts.figure(first[f"{end}_step_seconds"]) for end in ("low", "high"))
     finding = (
-        f"{name[0].upper()}{name[1:]} matters most: {first['swing']:.0%} of the step; "
-        f"nine times in ten it takes {low} to {high} s"
+        f"{name[0].upper()}{name[1:]} changes the step most: by {first['swing']:.0%} between the "
+        f"ends of its range; nine times in ten a step takes {low} to {high} s"
     )
     shown = (
         f"The best layout of {first['model']} on {first['num_gpus']:,} {first['accelerator']}, "

@@ -146,7 +146,7 @@ def kernels(frame: pl.DataFrame, theme: Theme) -> ChartType:
     layers = alt.layer(band, base.mark_line(), points)
     finding = _kernels_finding(frame)
     shown = (
-        f"Measured matrix products of {accelerators[0] if is_one else 'each accelerator'}: the "
+        f"Measured matmuls of {accelerators[0] if is_one else 'each accelerator'}: the "
         "median of their shapes over the peak in their number format, and a band for eight in "
         "ten; table matrix_product_rate"
     )
@@ -165,5 +165,5 @@ def _kernels_finding(frame: pl.DataFrame) -> str:
     sizes = frame["smallest_dimension"]
     least, most = parts.least(sizes), parts.most(sizes)
     first, last = (parts.span(frame["peak_share"].filter(sizes == n), ".0%") for n in (least, most))
-    said = f"Products whose smallest dimension is {least:,.0f} reach {first} of the peak"
+    said = f"Matmuls whose smallest dimension is {least:,.0f} reach {first} of the peak"
     return said if least == most else f"{said}, those of {most:,.0f} reach {last}"

@@ -67,7 +67,7 @@ def best_layouts(frame: pl.DataFrame, theme: Theme) -> ChartType:
 
 
 def _system(row: Mapping[str, Any]) -> str:
-    domain = f" in NVLink domains of {row['nvlink_size']}" if row["nvlink_size"] else ""
+    domain = f" in fast domains of {row['nvlink_size']}" if row["nvlink_size"] else ""
     return f"{row['accelerator']}{domain}"
 
 

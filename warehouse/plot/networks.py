@@ -9,6 +9,7 @@ import polars as pl
 
 from warehouse.plot import parts
 from warehouse.plot.theme import SHAPES
+from warehouse.show.formats import count
 from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ def _domain_finding(frame: pl.DataFrame) -> str:
     first = most.row(0, named=True)
     gpus = f"{first['num_gpus']:,} {first['accelerator']}"
     if most["nvlink_size"].n_unique() == 1:
-        return f"Only NVLink domains of {first['nvlink_size']} GPUs are stored on {gpus}"
+        return f"Only fast domains of {count(first['nvlink_size'], 'GPU')} are stored on {gpus}"
     best = parts.most(most["relative_speed"])
     least = most.filter(pl.col("relative_speed") >= best * 0.98).row(0, named=True)
     return (
-        f"On {gpus} NVLink domains of {least['nvlink_size']} GPUs are within 2% of the best, "
+        f"On {gpus} fast domains of {least['nvlink_size']} GPUs are within 2% of the best, "
         f"{least['relative_speed']:.2g} times as fast as domains of {first['nvlink_size']}"
     )
 
@@ -96,7 +97,7 @@ def _bandwidth_finding(frame: pl.DataFrame) -> str:
     gains = most.group_by("nvlink_size").agg(pl.col("relative_speed").max()).sort("nvlink_size")
     words = [
         f"{row['relative_speed'] - 1:.0%}"
-        + (f" with NVLink domains of {row['nvlink_size']}" if row["nvlink_size"] else "")
+        + (f" with fast domains of {row['nvlink_size']}" if row["nvlink_size"] else "")
         for row in gains.iter_rows(named=True)
     ]
     times = parts.figure(fast / slow)
@@ -192,7 +193,7 @@ def _sites_finding(frame: pl.DataFrame) -> str:
     wait = _ends(frame.filter(pl.col("kind") == "wait"))
     if wait is not None:
         times = parts.figure(wait[0] / wait[1])
-        words.append(f"Seldom exchanges of gradients cut the dollars of waiting {times} times")
+        words.append(f"Rarer all-reduces of gradients cut the dollars of waiting {times} times")
     latency = _ends(frame.filter(pl.col("kind") == "latency"))
     if latency is not None:
         words.append(f"the latency of a run from {_time(latency[0])} to {_time(latency[1])}")
@@ -200,7 +201,7 @@ def _sites_finding(frame: pl.DataFrame) -> str:
         return ", ".join(words)
     counts = frame.filter(pl.col("kind") == "gpus")["quantity"]
     if counts.is_empty():
-        return "One exchange of gradients"
+        return "One all-reduce of gradients"
     return f"A step a second takes {parts.span(counts, ',.0f')} GPUs"
 
 

@@ -246,7 +246,7 @@ _PLOTS = (
     Plot(
         "kernels",
         "kernels",
-        "Share of the peak that measured matrix products reach, by their smallest dimension.",
+        "Share of the peak that measured matmuls reach, by their smallest dimension.",
         ("warehouse init",),
         (),
     ),

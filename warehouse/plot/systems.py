@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NEAR = 1.2
 """GPU-hours are near the least up to this multiple of them."""
 
+_TIMES = 1.5
+"""Ratio of times from which it is said as a multiple, not as a change."""
+
 PANEL = 300
 STRATEGIES = {"summa_2d": "2D tensor parallelism (SUMMA)", "context_2d": "Context parallelism"}
 """Strategy -> heading of its panel."""
@@ -81,7 +84,7 @@ def training_days(frame: pl.DataFrame, theme: Theme) -> ChartType:
         f"{in_words('dataset_tokens', first['dataset_tokens'])} of {first['model']}, batches of "
         f"{first['global_batch_size']:,} sequences; the best layout of each system on each number "
         f"of GPUs, "
-        + (f"NVLink domains of {parts.listed(domains)} GPUs" if domains else "no NVLink domain")
+        + (f"fast domains of {parts.listed(domains)} GPUs" if domains else "no fast domain")
         + f"; {best['num_gpus']:,} {best['accelerator']} are the "
         f"most whose GPU-hours are within {NEAR - 1:.0%} of the least; "
         f"{parts.estimate_words(frame)}"
@@ -160,8 +163,13 @@ def _lead(frame: pl.DataFrame, best: dict[str, Any]) -> str:
     if others.is_empty():
         return ""
     other = others.row(0, named=True)
-    ratio = parts.figure(other["training_days"] / best["training_days"])
-    return f", {'' if ratio == '1' else f'{ratio} times '}as fast as {other['accelerator']}"
+    name, ratio = other["accelerator"], other["training_days"] / best["training_days"]
+    if ratio >= _TIMES:
+        return f", {parts.figure(ratio)} times as fast as {name}"
+    change = f"{abs(1 / ratio - 1):.0%}"
+    if change == "0%":
+        return f", as fast as {name}"
+    return f", {change} {'less' if ratio > 1 else 'more'} time than {name}"
 
 
 # ---- throughput of a GPU ----

@@ -77,9 +77,20 @@ def days_of_b(days: dict[int, float], a: dict[int, float] | None = None) -> pl.D
             "16 B train m in 20 days, 2 times as fast as A; 32 take 12 days and 25% more GPU-hours",
             "16 B",
         ),
-        # A takes 20.8 days on 16, which rounds to as many
+        # A takes 20.8 days on 16: 20 are 4 % less
         (
             days_of_b({16: 20.0, 32: 12.5}, a={16: 20.8}),
+            "16 B train m in 20 days, 4% less time than A; 32 take 12 days and 25% more GPU-hours",
+            "16 B",
+        ),
+        # 32 B are the fastest of all, but 16 B are slower than 16 A
+        (
+            days_of_b({16: 20.0, 32: 12.5}, a={16: 18.0}),
+            "16 B train m in 20 days, 11% more time than A; 32 take 12 days and 25% more GPU-hours",
+            "16 B",
+        ),
+        (
+            days_of_b({16: 20.0, 32: 12.5}, a={16: 20.05}),
             "16 B train m in 20 days, as fast as A; 32 take 12 days and 25% more GPU-hours",
             "16 B",
         ),
@@ -267,7 +278,7 @@ def test_one_value_is_compared_with_no_other() -> None:
     ):
         assert title(name, frame) == "The fastest run takes 16 days"
     speed = SPEED.head(1)
-    assert title("nvlink_domain", speed) == "Only NVLink domains of 1 GPUs are stored on 64 B"
+    assert title("nvlink_domain", speed) == "Only fast domains of 1 GPU are stored on 64 B"
     assert title("network_bandwidth", speed) == "Only a network of 1 GB/s is stored"
     assert title("accuracy", STEPS.head(1)) == "One measured step is predicted within 2.0%"
 
@@ -313,11 +324,11 @@ SPEED = rows(
 
 def test_speed_over_domains_names_the_first_that_is_almost_the_best() -> None:
     assert title("nvlink_domain", SPEED) == (
-        "On 128 B NVLink domains of 8 GPUs are within 2% of the best, "
+        "On 128 B fast domains of 8 GPUs are within 2% of the best, "
         "1.5 times as fast as domains of 1"
     )
     assert title("network_bandwidth", SPEED.with_columns(nvlink_size=pl.lit(8))) == (
-        "On 128 GPUs 4 times the network gains 50% with NVLink domains of 8"
+        "On 128 GPUs 4 times the network gains 50% with fast domains of 8"
     )
 
 
@@ -377,10 +388,10 @@ def test_parts_are_shares_of_the_measured_step() -> None:
     sets = drawn("published_parts", frame)
     shares = next(found for found in sets if found and "share" in found[0])
     found = {row["part"]: row["share"] for row in shares}
-    assert found["products"] == pytest.approx(0.6)
+    assert found["matmuls"] == pytest.approx(0.6)
     assert found["bubble"] == pytest.approx(0.2)
     assert values(sets, "error") == [pytest.approx(-0.2)]
-    assert title("published_parts", frame) == "Products of matrices take 75% of a step, bubble 25%"
+    assert title("published_parts", frame) == "Matmuls take 75% of a step, bubble 25%"
 
 
 def test_a_published_layout_has_its_rank() -> None:
@@ -494,7 +505,7 @@ def test_sites_compare_exchanges_at_the_largest_batch() -> None:
         ]
     )
     assert title("sites", more) == (
-        "Seldom exchanges of gradients cut the dollars of waiting 200 times, "
+        "Rarer all-reduces of gradients cut the dollars of waiting 200 times, "
         "the latency of a run from 2 h to 14 s"
     )
 
@@ -545,7 +556,8 @@ def test_a_tornado_has_the_constants_that_move_the_step_most_first() -> None:
     assert found["label"].to_list() == ["gemm efficiency: 0.5 to 0.8 *", "small: 0 to 1e-06"]
     assert found["at_lowest"].to_list() == [pytest.approx(0.3), pytest.approx(-0.01)]
     assert title("tornado", frame) == (
-        "Gemm efficiency matters most: 40% of the step; nine times in ten it takes 8 to 14 s"
+        "Gemm efficiency changes the step most: by 40% between the ends of its range; nine times "
+        "in ten a step takes 8 to 14 s"
     )
 
 
@@ -579,7 +591,7 @@ def test_kernels_compare_the_ends_of_the_smallest_dimension() -> None:
         number_format="bf16",
     )
     assert title("kernels", frame) == (
-        "Products whose smallest dimension is 128 reach 10% to 30% of the peak, "
+        "Matmuls whose smallest dimension is 128 reach 10% to 30% of the peak, "
         "those of 4,096 reach 60% to 80%"
     )
     # a panel for each accelerator, one picture for one of them
