@@ -1,6 +1,6 @@
-"""The sequences of a step of a run, by the FLOPs of the run.
+"""The usual batch of a run: 4.2 million tokens for 1e25 FLOPs, twice as many for 64 times these.
 
-Source: davidsj/ml_par_sim run_optimizer2.ipynb.
+Rounded to a power of two of sequences. Source: davidsj/ml_par_sim run_optimizer2.ipynb.
 """
 
 from __future__ import annotations
@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from estimators.contract import Catalog, Record
     from estimators.values import Real
 
-BATCH_RULE = (
-    "2,048^2 tokens at 1e25 FLOPs, growing with the sixth root of the FLOPs, "
-    "rounded to a power of two"
-)
-"""Source: davidsj/ml_par_sim run_optimizer2.ipynb."""
-
-
 REFERENCE_FLOPS = 1e25
 REFERENCE_BATCH_TOKENS = 2048**2
 
@@ -29,12 +22,12 @@ def growth(flops: Real) -> Real:
 
 
 def batch_tokens(flops: Real) -> Real:
-    """Return the tokens of a batch in a run of `flops`, by `BATCH_RULE`, not rounded."""
+    """Return the tokens of a batch in a run of `flops`, not rounded."""
     return REFERENCE_BATCH_TOKENS * growth(flops)
 
 
 def default_batch(active_parameters: float, seq_len: int, tokens: float) -> int:
-    """Return the sequences of a step of a run over `tokens`, by `BATCH_RULE`.
+    """Return the sequences of a step of a run over `tokens`, a power of two.
 
     The run takes 6 FLOPs a token and active parameter.
     """

@@ -165,7 +165,7 @@ StudyName = Annotated[
 ]
 HardwareVariants = Annotated[
     bool,
-    Option("--hardware-variants", "Show products whose rates a study changed as well."),
+    Option("--hardware-variants", "Show accelerators whose rates a study changed as well."),
 ]
 Precision = Annotated[
     str | None,
@@ -428,9 +428,9 @@ class PlanOptions:
         text_option(
             "--critical-batch",
             "NAME|TOKENS",
-            "Count the tokens that a batch takes beyond the usual one: a fit of table "
-            "critical_batch, or the batch in tokens that takes twice the least tokens.",
-            show_default="every batch takes the tokens that were asked for",
+            "Count the further tokens that a larger batch needs: a fit of table critical_batch, "
+            "or the batch in tokens that needs twice the least tokens.",
+            show_default="every batch needs the tokens that were asked for",
         ),
     ] = None
     price: Prices = None

@@ -90,8 +90,7 @@ class FitOptions:
         bool,
         typer.Option(
             "--beyond-range",
-            help="Let constants leave the range of their sources, within the limits of their "
-            "columns.",
+            help="Let constants leave their published ranges, up to the limits of their columns.",
         ),
     ] = False
 

@@ -92,8 +92,8 @@ def _headline(found: Explanation) -> list[str]:
         figures.append(f"memory {memory}, which {_fits(found)}")
     lines = [
         ", ".join(f"{name} {value}" for name, value in {**problem, **layout, **choice}.items()),
-        f"step {found.step_seconds:.4g} s; {likely} s nine times in ten, by independent errors of "
-        f"the constants; {extreme} s with all of them at their fast or all at their slow ends",
+        f"step {found.step_seconds:.4g} s; nine times in ten {likely} s, if the constants err "
+        f"independently; {extreme} s if all err to the fast side, or all to the slow side",
         ", ".join(figures),
         f"stored problems differ in {', '.join(found.differing)}; this one has the shortest step"
         if found.differing

@@ -114,7 +114,7 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
         ("no layout fits in memory", ranking.num_without),
         (f"without {by}", ranking.num_without_figure),
         ("without a step time", ranking.num_without_time),
-        ("left out, products with changed rates (--hardware-variants)", ranking.num_changed),
+        ("left out, accelerators with changed rates (--hardware-variants)", ranking.num_changed),
     )
     for reason, number in apart:
         if number:

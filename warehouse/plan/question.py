@@ -370,7 +370,7 @@ def resolve(
             )
         if critical is not None:
             raise UsageError(
-                f"`--critical-batch`: {estimator.name} has no usual batch that takes --tokens",
+                f"`--critical-batch`: {estimator.name} has no usual batch to compare with",
                 "leave it out, and give the tokens of this batch",
             )
         usual = batch
