@@ -106,7 +106,7 @@ def test_options_of_plan_give_the_same_problem_and_batch(why: Document, warehous
     assert found["inputs"] == why(*LARGE, *layout[1:], "--tokens", 15e12)["inputs"]
     _, _, err = warehouse("plan", *options, "--dry-run")
     batch = found["inputs"]["global_batch_size"]
-    assert f"batch {batch} sequences" in err
+    assert f"batch {batch} (usual for its size)" in err
     _, out, _ = warehouse("why", *options, *layout)
     assert f"batch {batch} sequences (4,194,304 tokens), as `plan` takes for 15 T tokens;" in out
     assert why(*options, *layout, "--batch", 128)["inputs"]["global_batch_size"] == 128

@@ -198,7 +198,7 @@ def _most_gpus(run: TrainingRun, wanted: int) -> int:
     """
     if candidates_on(run, listed_counts(run, wanted)[0]):
         return wanted
-    power = 2 ** (wanted.bit_length() - 1)
+    power = 1 << (wanted.bit_length() - 1)
     while power > 1 and not candidates_on(run, power):
         power //= 2
     return min(wanted, 2 * power - 1)
