@@ -27,7 +27,7 @@ def test_for_too_few_gpus_the_least_memory_and_a_sufficient_count_are_reported(
     assert code == 3
     assert "none of" in error
     assert "the smallest takes" in error
-    assert "GPUs are likely to hold it (" in error
+    assert "hint: 24 GPUs hold it, or " in error
 
 
 @pytest.mark.long
@@ -69,13 +69,6 @@ def test_the_hint_names_a_count_with_a_layout_that_is_likely_to_fit(
 )
 def test_counts_that_hold_a_model(enough: int, safe: int | None, words: str) -> None:
     assert _counts_in_words(enough, safe, "is 90 % likely to fit") == words
-
-
-def test_a_count_without_any_layout_names_its_neighbours(refusal: Refusal) -> None:
-    code, error = refusal(*QUESTION, "--gpus", 1009)
-    assert code == 3
-    assert "gpt3_1.3B has no layout on this count" in error
-    assert "hint: ask for 768 or 1,024, or" in error
 
 
 @pytest.mark.parametrize(
