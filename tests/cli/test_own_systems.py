@@ -101,7 +101,7 @@ def test_the_printed_explanation_of_a_name_with_signs_can_be_pasted(
     catalog.write_text(f'[systems."{name}"]\nbased_on = "H200 SXM 141GB"\n')
     asked = ("plan", "--model", "gpt3_1.3B", "--accelerator", name, "--tokens", "1G")
     limits = ("--gpus", 2, "--batch", 4, "--catalog", catalog, "--db", database)
-    code, out, err = warehouse(*asked, *limits)
+    code, out, err = warehouse(*asked, *limits, "--details")
     assert code == 0, err
     [command] = re.findall("^explained by: (.*)$", out, re.MULTILINE)
     shell = f'warehouse() {{ printf "%s\\n" "$@"; }}; {command}'

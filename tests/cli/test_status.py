@@ -72,7 +72,10 @@ def test_json_has_the_same_figures(warehouse: Command, quickstart: Quickstart) -
     assert (code, err) == (0, "")
     assert found["running"] is None
     assert found["bytes"] == quickstart.database.stat().st_size
-    assert found["plan_cache"]["questions"] == 1
+    with duckdb.connect(str(quickstart.database), read_only=True) as connection:
+        query = "select count(*) from study where starts_with(study, 'plan ')"
+        assert (found["plan_cache"]["questions"],) == connection.execute(query).fetchone()
+    assert found["plan_cache"]["questions"] > 0
     assert found["plan_cache"]["rows"] > 0
     assert found["plan_cache"]["most_bytes"] == 2_000_000_000
     swept = [study["study"] for study in found["studies"]]
@@ -168,8 +171,8 @@ def test_a_question_of_a_plan_is_found_by_its_digits(
 ) -> None:
     path = shutil.copyfile(quickstart.database, tmp_path / "w.duckdb")
     with duckdb.connect(str(path), read_only=True) as connection:
-        query = "select study from study where starts_with(study, 'plan ')"
-        ((name,),) = connection.execute(query).fetchall()
+        query = "select study from study where starts_with(study, 'plan ') order by created_at"
+        (name,), *_ = connection.execute(query).fetchall()
     digits = name.split()[-1]
     asked = ("--json", "--db", path)
     assert json.loads(warehouse("status", digits, *asked)[1])["study"] == name
