@@ -13,7 +13,7 @@ from warehouse.ask.plausible import check_terms
 from warehouse.ask.problems import study_filter
 from warehouse.ask.terms import carbons, share_and_pue
 from warehouse.database.connection import rows_as_dicts
-from warehouse.database.derived import ranked_anew
+from warehouse.database.ranking import ranked_anew
 from warehouse.database.sql_text import keep_view, listed
 from warehouse.database.summaries import summary_of
 from warehouse.errors import InputError, UsageError

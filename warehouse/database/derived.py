@@ -7,7 +7,6 @@ earlier siblings: they are made again when the record of the cell or of a siblin
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ from warehouse.database.problem_facts import refresh_problems
 from warehouse.database.sql_text import (
     IN_MAIN,
     joins_as_written,
-    least_fit_probability,
     listed,
     quoted,
     registered,
@@ -36,10 +34,9 @@ from warehouse.database.sql_text import (
 )
 from warehouse.database.tables import STORED_PROBLEM
 from warehouse.database.views import CONFIGURATION_SOURCE, LEADING_ROW, UNRANKED, leading_sql
-from warehouse.limits import FIT_PROBABILITY
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
@@ -85,22 +82,6 @@ def rebuild(connection: DuckDBPyConnection) -> None:
     connection.execute(f"delete from {STORED_PROBLEM}")
     connection.execute("update cell set sibling_record = null where sibling_record is not null")
     refresh(connection)
-
-
-@contextmanager
-def ranked_anew(connection: DuckDBPyConnection, least: float) -> Iterator[None]:
-    """Let queries in the block see leading rows ranked by another least chance to fit in memory.
-
-    The first of each cell is the best for any chance; later ranks count leading rows alone.
-    """
-    if least == FIT_PROBABILITY:
-        yield
-        return
-    [database] = connection.execute("select current_database()").fetchone() or ("",)
-    stored = f"{quoted(database)}.main.{quoted(LEADING_ROW)}"
-    anew = leading_sql(f"select {UNRANKED} from {stored}")
-    with least_fit_probability(connection, least), replaced(connection, {LEADING_ROW: anew}):
-        yield
 
 
 def store_figures(
