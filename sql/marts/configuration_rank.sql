@@ -1,5 +1,5 @@
--- The twenty fastest configurations of each problem that fit in memory, ranked by time.
--- Grain: one row per configuration that is among the twenty fastest of its problem
+-- The twenty best configurations of each problem that fit in memory, the best first.
+-- Grain: one row per configuration that is among the twenty best of its problem
 -- Key: problem_id, estimator, estimator_version, variant, rank_by_time
 --
 -- ranked_layouts(n) has more ranks. Memory excludes only layouts that are known not to fit. Table

@@ -1,4 +1,4 @@
--- Effect of mends: the fastest layout of each problem as published and with mends.
+-- Effect of mends: the best layout of each problem as published and with mends.
 -- Grain: one row per problem, estimator and version, mended variant, strategy (all: all at once)
 -- Key: problem_id, estimator, estimator_version, variant, strategy
 --

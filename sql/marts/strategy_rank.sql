@@ -1,5 +1,5 @@
--- The twenty fastest configurations of each problem and strategy that fit in memory, by time.
--- Grain: one row per configuration that is among the twenty fastest of its problem and strategy
+-- The twenty best configurations of each problem and strategy that fit in memory.
+-- Grain: one row per configuration that is among the twenty best of its problem and strategy
 -- Key: problem_id, estimator, estimator_version, variant, strategy, rank_in_strategy
 --
 -- configuration_rank has the ranks over all strategies.

@@ -1,4 +1,4 @@
--- The smallest number of GPUs whose memory holds a model, and the fastest layout there.
+-- The smallest number of GPUs whose memory holds a model, and the best layout there.
 -- Grain: one row per capacity_id, estimator, estimator_version and variant
 -- Key: capacity_id, estimator, estimator_version, variant
 --

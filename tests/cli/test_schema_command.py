@@ -22,7 +22,7 @@ def test_everything_is_listed_by_role_with_what_it_is_and_its_rows(
     sections = re.findall(r"^(\w+): ", out, re.MULTILINE)
     assert sections == [role for role in ROLES if role != "own"]
     assert re.search(r"^  roofline +\d{3},\d{3}  Roofline per operation.*: one row per", out, re.M)
-    assert re.search(r"^  configuration_rank  +The twenty fastest .*: one row per", out, re.M)
+    assert re.search(r"^  configuration_rank  +The twenty best .*: one row per", out, re.M)
     assert re.search(r"^  in_days\(seconds\)  +Seconds in days", out, re.M)
     assert "training_cost_for(asked_tokens, ...)" in out
 

@@ -203,7 +203,7 @@ def test_a_view_is_distinguished_from_a_file(described: Description) -> None:
     assert thing.source == "sql/marts/training_cost.sql"
     assert thing.what.startswith("Dollars of")
     notes = described.things["best_of_cell"].notes
-    assert notes.startswith("NULL where no layout fits; an estimator without a model of memory")
+    assert notes.startswith("The fastest that is likely to fit, else the likeliest. NULL where no")
 
 
 def test_columns_have_unit_meaning_and_source(described: Description) -> None:
