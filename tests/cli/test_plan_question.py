@@ -427,7 +427,7 @@ def test_the_question_comes_before_the_answer(mine: tuple[Any, tuple[str, str]])
         "batch 8 sequences (16,384 tokens)",
         "estimator training_step, framework megatron_core",
         "in place of the defaults: hbm_bytes 40.0 GB",
-        "taken over from H100 SXM 80GB: 989.5 TFLOP/s of matrix products, memory bandwidth 3,350 "
+        "taken over from H100 SXM 80GB: 989.5 TFLOP/s of matmuls, memory bandwidth 3,350 "
         "GB/s, NVLink 450 GB/s one way, network 50 GB/s one way, power limit 700 watts",
         "every layout has tensor_parallel 2",
         "every layout leaves 2 GB of memory free",

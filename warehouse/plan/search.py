@@ -277,7 +277,7 @@ def plan_first_sweep(run: TrainingRun, connection: DuckDBPyConnection) -> Sweep:
         counts = listed_counts(run, _most_gpus(run, wanted))
         found = next(filter(None, (candidates_on(run, n) for n in counts)), [])
     if not found:
-        raise _no_layout(run, counts)
+        raise _no_layout(run, counts if wanted is None else [wanted])
     return plan_sweep(run, found, connection)
 
 
