@@ -64,16 +64,25 @@ def _(fitting, warehouse):
         try:
             found = warehouse.sql(
                 f"""
-                select
-                    problem.model, problem.accelerator, layout.estimator, layout.variant,
-                    problem.global_batch_size, problem.seq_len,
-                    coalesce(problem.assumptions, '') as assumptions,
-                    list(distinct problem.num_gpus order by problem.num_gpus) as gpu_counts
-                {fitting}
-                group by all
+                with systems as (
+                    select
+                        problem.model, problem.accelerator, layout.estimator, layout.variant,
+                        problem.global_batch_size, problem.seq_len,
+                        coalesce(problem.assumptions, '') as assumptions, problem.nvlink_size,
+                        list(distinct problem.num_gpus order by problem.num_gpus) as gpu_counts
+                    {fitting}
+                    group by all
+                )
+
+                select systems.*
+                from systems
+                left join accelerator_spelling as named on systems.accelerator = named.spelling
+                left join accelerator as sold on named.accelerator = sold.accelerator
                 order by
-                    len(gpu_counts) desc, problem.model, problem.accelerator, layout.estimator,
-                    layout.variant, problem.global_batch_size, problem.seq_len, assumptions
+                    len(systems.gpu_counts) desc,
+                    -- the domain of the product comes first
+                    coalesce(systems.nvlink_size <> sold.gpus_per_node, false),
+                    systems.*
                 """
             )
         except WarehouseError as error:
@@ -108,10 +117,14 @@ def _(model, stored):
 def _(accelerator, of_model):
     _systems = {
         f"{row['estimator']}, {row['variant']}: {row['global_batch_size']:,} sequences of "
-        f"{row['seq_len']:,}" + (f", {row['assumptions']}" if row["assumptions"] else ""): row
+        f"{row['seq_len']:,}"
+        + (f", {row['assumptions']}" if row["assumptions"] else "")
+        + (f", NVLink domains of {row['nvlink_size']}" if row["nvlink_size"] else ""): row
         for row in of_model.filter(pl.col("accelerator") == accelerator.value).to_dicts()
     }
-    system = mo.ui.dropdown(_systems, value=next(iter(_systems)), label="Estimate and batch")
+    system = mo.ui.dropdown(
+        _systems, value=next(iter(_systems)), label="Estimate, batch and domain"
+    )
     return (system,)
 
 
@@ -237,6 +250,7 @@ def _(asked, fitting, warehouse):
                 and problem.global_batch_size = $global_batch_size
                 and problem.seq_len = $seq_len
                 and coalesce(problem.assumptions, '') = $assumptions
+                and problem.nvlink_size is not distinct from $nvlink_size
                 and problem.num_gpus between $fewest_gpus and $most_gpus
             qualify
                 row_number() over (partition by problem.num_gpus order by layout.step_seconds) = 1

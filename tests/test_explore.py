@@ -54,8 +54,14 @@ def test_days_dollars_and_energy_follow_the_controls(run: Run, quickstart: Quick
     asked = ("gpt3_1T", "B200", "roofline", "corrected")
     assert tuple(found["asked"].values())[:4] == asked
 
+    assert found["asked"]["nvlink_size"] == 8  # as it is sold
     ranked = Warehouse(quickstart.database).rank(
-        model="gpt3_1T", accelerator="B200", estimator="roofline", variant="corrected", top=1
+        model="gpt3_1T",
+        accelerator="B200",
+        nvlink_size=8,
+        estimator="roofline",
+        variant="corrected",
+        top=1,
     )
     steps = ceil(2000e9 / (4096 * 2048))
     seconds = dict(
@@ -81,7 +87,7 @@ def test_days_dollars_and_energy_follow_the_controls(run: Run, quickstart: Quick
     title = found["costs"].to_dict()["title"]
     assert title["text"][0].startswith("2,048 GPUs cost least")
     assert "3.5 USD per GPU-hour, PUE 1.5, goodput 0.8" in title["subtitle"][0]
-    days = found["days"].filter(pl.col("accelerator") == "B200")
+    days = found["days"].filter(pl.col("accelerator") == "B200", pl.col("nvlink_size") == 8)
     fastest = days.group_by("num_gpus").agg(pl.col("training_days").min())
     fastest = fastest.filter(pl.col("num_gpus").is_in([2048, 4096])).sort("num_gpus")
     assert fastest["training_days"].to_list() == pytest.approx(runs["training_days"].to_list())
@@ -96,7 +102,7 @@ def test_controls_begin_at_published_values_and_a_faulty_query_is_a_sentence(
     columns = ("estimator", "variant", "model", "accelerator", "global_batch_size", "seq_len")
     values = ("roofline", "corrected", "gpt3_1T", "H200", 4096, 2048)
     stored = pl.DataFrame([dict(zip(columns, values, strict=True))])
-    stored = stored.with_columns(assumptions=pl.lit(""), gpu_counts=[1024])
+    stored = stored.with_columns(assumptions=pl.lit(""), nvlink_size=8, gpu_counts=[1024])
     query = mo.ui.code_editor("select $nonsense")
     said, found = run(quickstart.database, stored=stored, query=query)
     # a hyperscaler's PUE, as Epoch has it; the price of 2026 on demand

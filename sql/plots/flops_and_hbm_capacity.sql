@@ -3,6 +3,7 @@
 --
 -- `accelerators` are the real ones, to be marked where they lie on the grid.
 select
+    coalesce(problem_assumption.assumptions, '') as assumptions,
     hardware_sensitivity.study,
     hardware_sensitivity.estimator,
     hardware_sensitivity.variant,
@@ -33,10 +34,13 @@ select
     ) as accelerators
 from hardware_sensitivity
 inner join problem on hardware_sensitivity.problem_id = problem.problem_id
+inner join problem_assumption
+    on hardware_sensitivity.problem_id = problem_assumption.problem_id
 where
     hardware_sensitivity.best_step_seconds is not null
     and hardware_sensitivity.swept_attributes like '%hbm_bytes%'
     and hardware_sensitivity.swept_attributes like '%matrix_flops_per_second%'
+    and coalesce(problem_assumption.assumptions, '') = $assumptions
     and hardware_sensitivity.study = $study
     and hardware_sensitivity.estimator = $estimator
     and hardware_sensitivity.variant = $variant

@@ -1,41 +1,46 @@
 -- Speed of the best layout over the network's bandwidth of a GPU, relative to the slowest network.
 -- Grain: one row per study, problem, estimator and variant
 select
-    study,
-    estimator,
-    variant,
-    model,
-    global_batch_size,
-    accelerator,
-    nvlink_size,
-    num_gpus,
-    network_bytes_per_second,
-    best_step_seconds,
-    first_value(best_step_seconds) over family
-    / best_step_seconds as relative_speed
+    coalesce(problem_assumption.assumptions, '') as assumptions,
+    hardware_sensitivity.study,
+    hardware_sensitivity.estimator,
+    hardware_sensitivity.variant,
+    hardware_sensitivity.model,
+    hardware_sensitivity.global_batch_size,
+    hardware_sensitivity.accelerator,
+    hardware_sensitivity.nvlink_size,
+    hardware_sensitivity.num_gpus,
+    hardware_sensitivity.network_bytes_per_second,
+    hardware_sensitivity.best_step_seconds,
+    first_value(hardware_sensitivity.best_step_seconds) over family
+    / hardware_sensitivity.best_step_seconds as relative_speed
 from hardware_sensitivity
+inner join problem_assumption
+    on hardware_sensitivity.problem_id = problem_assumption.problem_id
 where
-    best_step_seconds is not null
-    and swept_attributes like '%network_bytes_per_second%'
-    and study = $study
-    and estimator = $estimator
-    and variant = $variant
-    and model = $model
-    and accelerator = $accelerator
-    and global_batch_size = $global_batch_size
-    and nvlink_size = $nvlink_size
-    and num_gpus = $num_gpus
+    hardware_sensitivity.best_step_seconds is not null
+    and hardware_sensitivity.swept_attributes like '%network_bytes_per_second%'
+    and coalesce(problem_assumption.assumptions, '') = $assumptions
+    and hardware_sensitivity.study = $study
+    and hardware_sensitivity.estimator = $estimator
+    and hardware_sensitivity.variant = $variant
+    and hardware_sensitivity.model = $model
+    and hardware_sensitivity.accelerator = $accelerator
+    and hardware_sensitivity.global_batch_size = $global_batch_size
+    and hardware_sensitivity.nvlink_size = $nvlink_size
+    and hardware_sensitivity.num_gpus = $num_gpus
 window
     family as (
         partition by
-            study,
-            estimator,
-            variant,
-            model,
-            global_batch_size,
-            accelerator,
-            nvlink_size,
-            num_gpus
-        order by network_bytes_per_second
+            coalesce(problem_assumption.assumptions, ''),
+            hardware_sensitivity.study,
+            hardware_sensitivity.estimator,
+            hardware_sensitivity.variant,
+            hardware_sensitivity.model,
+            hardware_sensitivity.global_batch_size,
+            hardware_sensitivity.accelerator,
+            hardware_sensitivity.nvlink_size,
+            hardware_sensitivity.num_gpus
+        order by hardware_sensitivity.network_bytes_per_second
     )
 order by all

@@ -9,8 +9,8 @@ import duckdb
 
 from estimators import registry
 from estimators.columns import LAYOUT_COLUMNS
-from tests.shared import Quickstart
-from warehouse.ask.fastest_stored import best_configuration
+from tests.shared import Quickstart, call
+from warehouse.ask.fastest_stored import best_configuration, differing_columns
 from warehouse.database.connection import open_for_read
 
 
@@ -45,3 +45,28 @@ def test_layouts_of_equal_time_come_in_the_order_of_ranks(
                 column: str(value).lower() if isinstance(value, bool) else str(value)
                 for column, value in layout.items()
             }
+
+
+def test_the_best_is_on_the_product_as_it_is_sold(empty_warehouse: Path, tmp_path: Path) -> None:
+    database = Path(shutil.copyfile(empty_warehouse, tmp_path / "sold.duckdb"))
+    study = tmp_path / "rates.toml"
+    study.write_text(
+        'name = "rates"\nestimator = "training_step"\n[space]\nmodel = "llama3_8B"\n'
+        'accelerator = "H100 SXM 80GB"\nnum_gpus = 16\nglobal_batch_size = 64\n'
+        'activation_recompute = "none"\ntensor_parallel = 2\npipeline_parallel = 1\n'
+        "microbatch_size = 1\nzero_stage = 1\n"
+        "[system]\nmatrix_flops_per_second = [989.5e12, 3000e12]\n",
+        encoding="utf-8",
+    )
+    code, _, said = call("sweep", study, "--db", database)
+    assert code == 0, said
+    rates = []
+    with open_for_read(database) as connection:
+        for given in ({}, {"matrix_flops_per_second": "3000e12"}):
+            best = best_configuration(connection, registry.get("training_step"), given)
+            rates.append(float(best["matrix_flops_per_second"]))
+            differing = differing_columns(
+                connection, registry.get("training_step"), given, ("matrix_flops_per_second",)
+            )
+            assert differing == ()
+    assert rates == [989.5e12, 3000e12]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from estimators.columns import LAYOUT_COLUMNS
 from estimators.interval import QUANTILE, interval_term
 from warehouse.ask.names import with_known_names
+from warehouse.ask.problems import as_sold
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.in_force import CURRENT_CELL
 from warehouse.database.sql_text import double, quoted
@@ -31,15 +32,15 @@ def best_configuration(
 ) -> dict[str, str]:
     """Return the best stored layout that fits and has the given values, every input as text.
 
-    With a `problem_id`, only layouts of this problem count.
+    With a `problem_id`, only layouts of this problem count, else those of products as they are
+    sold.
     """
     relation = estimator.relations[0]
     view = f"current_{relation.name}"
     types = _types(connection, view)
     values = _stored_values(connection, estimator, given, types)
-    where = _where(values, types)
-    if problem_id is not None:
-        where = f"{where} and problem_id = {problem_id:d}"
+    problems = [problem_id] if problem_id is not None else _problems(connection, estimator, given)
+    where = f"{_where(values, types)} and list_contains(?, problem_id)"
     names = [name for name in input_names(estimator, relation) if name in types]
     memory = " + ".join(quoted(part) for part in estimator.step.memory) or "null"
     # layout_order names the same layout among equals as `rank`
@@ -60,7 +61,7 @@ def best_configuration(
         where {where}
         order by fits desc, layout_order(struct_pack({packed}))
         limit 1"""
-    rows = connection.execute(query, list(values.values())).fetchall()
+    rows = connection.execute(query, [*values.values(), problems]).fetchall()
     if not rows:
         raise InputError(
             f"no stored configuration of {estimator.name} has these values",
@@ -83,16 +84,26 @@ def differing_columns(
     names: Sequence[str],
 ) -> tuple[str, ...]:
     """Return those columns of `names` in which the stored problems with the given values differ."""
-    types = _types(connection, "problem")
-    values = _stored_values(connection, estimator, given, types)
     names = [name for name in names if name in estimator.problem_columns]
     counts = ", ".join(f"count(distinct {quoted(name)})" for name in names)
+    query = f"select {counts} from problem where list_contains(?, problem_id)"
+    problems = _problems(connection, estimator, given)
+    [numbers] = connection.execute(query, [problems]).fetchall()
+    return tuple(name for name, number in zip(names, numbers, strict=True) if number > 1)
+
+
+def _problems(
+    connection: DuckDBPyConnection, estimator: Estimator, given: Mapping[str, str]
+) -> list[int]:
+    """Return the stored problems that have the given values, on products as they are sold."""
+    types = _types(connection, "problem")
+    values = _stored_values(connection, estimator, given, types)
     query = (
-        f"select {counts} from problem where {_where(values, types)} and problem_id in"
+        f"select problem_id from problem where {_where(values, types)} and problem_id in"
         f" (select problem_id from {CURRENT_CELL} where estimator = ?)"
     )
-    [numbers] = connection.execute(query, [*values.values(), estimator.name]).fetchall()
-    return tuple(name for name, number in zip(names, numbers, strict=True) if number > 1)
+    found = connection.execute(query, [*values.values(), estimator.name]).fetchall()
+    return sorted(as_sold(connection, {problem for (problem,) in found}))
 
 
 def _types(connection: DuckDBPyConnection, table: str) -> dict[str, str]:

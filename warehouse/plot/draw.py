@@ -115,9 +115,9 @@ def rows_of(
         taken = PREFERRED[column] if PREFERRED.get(column) in stored else stored[0]
         if len(stored) > 1:
             chosen[column] = (taken, tuple(other for other in stored if other != taken))
-            frame = frame.filter(frame[column] == taken)
         elif column == "assumptions" and taken and column not in filters:
             chosen[column] = (taken, ())
+        frame = frame.filter(frame[column] == taken)  # rows without a value are left out, too
         parameter = PARAMETERS.get(column, column)
         if parameter in plot.filters:
             values[parameter] = taken

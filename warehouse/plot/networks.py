@@ -49,8 +49,8 @@ def _speeds(
 def nvlink_domain(frame: pl.DataFrame, theme: Theme) -> ChartType:
     """Return speed over the size of the NVLink domain."""
     sizes = frame["nvlink_size"].to_list()
-    # sizes of racks lie between powers of two: their labels would overlap
-    ticks = [size for size in sizes if size & (size - 1) == 0]
+    # sizes of racks lie close to powers of two: their labels would overlap
+    ticks = [int(size) for size in parts.apart(sorted(set(sizes)))]
     axis = parts.doubling(sizes, "GPUs in one NVLink domain", ticks=ticks)
     shown = (
         f"Speed of the best layout of {frame['model'][0]} on {frame['accelerator'][0]}, "

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import duckdb
 import pytest
 
 from estimators.contract import Scalar
 from tests.warehouse.scans import rows_read
-from warehouse.plot.registry import PLOTS, filtered, parameters_of, with_values
+from warehouse.plot.draw import rows_of
+from warehouse.plot.registry import PLOTS, Plot, filtered, parameters_of, with_values
 
 QUERY = """\
 -- What it costs in $: no parameter.
@@ -71,3 +74,35 @@ def test_a_filter_reaches_the_scan(quickstarted: duckdb.DuckDBPyConnection) -> N
     # the best layouts are stored: no layout of a study is read
     assert "leading_row" in everything
     assert "roofline" not in everything
+
+
+@dataclass(frozen=True)
+class Points(Plot):
+    """A picture of a table of points."""
+
+    @property
+    def sql(self) -> str:
+        return "select * from points\nwhere true\nand model = $model\nand study = $study\n"
+
+
+def test_a_known_model_is_drawn_and_not_a_shape_with_more_points(
+    empty: duckdb.DuckDBPyConnection,
+) -> None:
+    empty.execute(
+        "create or replace temp table points as select * from (values "
+        "('shapes', null, 1), ('shapes', null, 2), ('shapes', null, 3), "
+        "('models', 'gpt3_1T', 4), ('models', 'vit_era5', 5), ('models', 'vit_era5', 6)"
+        ") as point (study, model, speed)"
+    )
+    plot = Points("points", "networks", "", (), ("model", "study"))
+    frame, values, chosen = rows_of(empty, plot, {})
+    assert frame["speed"].to_list() == [4]
+    assert values == {"model": "gpt3_1T", "study": "models"}
+    assert chosen == {"model": ("gpt3_1T", ("vit_era5",))}
+    # the query with these values gives the rows that are drawn, also if there is one model alone
+    empty.execute("delete from points where model = 'gpt3_1T'")
+    frame, values, _ = rows_of(empty, plot, {})
+    assert frame["speed"].to_list() == [5, 6]
+    assert empty.sql(with_values(plot.sql, values)).pl().equals(frame)
+    frame, _, _ = rows_of(empty, plot, {"study": "shapes"})
+    assert frame["speed"].to_list() == [1, 2, 3]
