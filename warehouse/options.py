@@ -6,12 +6,13 @@ A command has the fields of a question as options, by `warehouse.cli.groups`; a 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from estimators import registry
 from warehouse.limits import FIT_PROBABILITY, Number
@@ -89,6 +90,32 @@ def _flag(value: Any) -> bool:
 def given(question: object) -> dict[str, Any]:
     """Return the values of a question that were given."""
     return {name: value for name, value in vars(question).items() if value is not None}
+
+
+def arguments_of(options: PlanOptions) -> str:
+    """Return the arguments of the command that asks this question, as a shell reads them."""
+    words: list[str] = []
+    defaults = {field.name: field.default for field in fields(options)}
+    hints = get_type_hints(PlanOptions, include_extras=True)
+    for name in ("model", *(name for name in hints if name != "model")):
+        value, hint = getattr(options, name), hints[name]
+        if value is None or value == defaults[name] or name == "pairs":
+            continue
+        option = next((mark for mark in get_args(hint) if isinstance(mark, Option)), None)
+        written = f"--{name}" if option is None else (*option.more_names, option.name)[0]
+        for each in value if isinstance(value, list) else [value]:
+            words += [written] if each is True else [written, _as_written(each)]
+    return shlex.join([*words, *options.pairs])
+
+
+def _as_written(value: object) -> str:
+    """Return a value as people write it: 15T for 15e12."""
+    if isinstance(value, float):
+        for power, letter in ((1e12, "T"), (1e9, "G")):
+            if value >= power and float(f"{value / power:g}") * power == value:
+                return f"{value / power:g}{letter}"
+        return f"{value:.12g}"
+    return str(value)
 
 
 MAX_GPUS = 16_384
@@ -207,9 +234,26 @@ Prices = Annotated[
 ElectricityPrice = Annotated[
     float | None, number_option("--electricity-price", "Price of a kWh.", metavar="USD", least=0)
 ]
+ElectricityPrices = Annotated[
+    list[float] | None,
+    number_option(
+        "--electricity-price",
+        "Price of a kWh; repeat it for several prices.",
+        metavar="USD",
+        least=0,
+    ),
+]
 Pue = Annotated[
     str | None,
     text_option("--pue", "RATIO|NAME", "Overhead of the site, or a site of table facility_pue."),
+]
+Pues = Annotated[
+    list[str] | None,
+    text_option(
+        "--pue",
+        "RATIO|NAME",
+        "Overhead of the site, or a site of table facility_pue; repeat it for several sites.",
+    ),
 ]
 Watts = Annotated[
     float | None,
@@ -368,15 +412,31 @@ class CostOptions(PowerTerms, RunFilters):
 class PlanOptions:
     """The question of `plan` and `report`.
 
+    Several tokens, accelerators or GPU counts make several questions (`warehouse.plan.several`).
     `pairs` are texts such as ``num_layers=80``: a shape, attributes of the system, layout columns.
     """
 
     tokens: Annotated[
-        float, number_option("--tokens", "Tokens of the run, such as 15T or 15e12.", above=0)
+        list[float],
+        number_option(
+            "--tokens",
+            "Tokens of the run, such as 15T or 15e12; repeat it for several runs.",
+            above=0,
+        ),
     ]
     model: Model = None
-    accelerator: Accelerator = None
-    num_gpus: NumGpus = None
+    accelerator: Annotated[
+        list[str] | None,
+        text_option(
+            "--accelerator",
+            "NAME",
+            "The accelerator, by any of its names; repeat it to compare several, or give all.",
+        ),
+    ] = None
+    num_gpus: Annotated[
+        list[int] | None,
+        whole_option("--num-gpus", "GPUs of the run; repeat it for several counts.", "--gpus"),
+    ] = None
     global_batch_size: Batches = None
     seq_len: SequenceLength = None
     framework: Framework = None
@@ -420,8 +480,8 @@ class PlanOptions:
         int, whole_option("--max-gpus", "Largest GPU count to try within the limits.")
     ] = MAX_GPUS
     goodput: Goodput = None
-    electricity_price: ElectricityPrice = None
-    pue: Pue = None
+    electricity_price: ElectricityPrices = None
+    pue: Pues = None
     watts: Watts = None
     critical_batch: Annotated[
         str | None,

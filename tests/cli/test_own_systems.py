@@ -86,7 +86,7 @@ def test_a_setting_names_the_catalog_of_every_command(
 
 def test_a_plan_records_the_system_that_it_is_for(database: Path, catalog: Path) -> None:
     options = PlanOptions(
-        1e9, model="gpt3_1.3B", accelerator="my_H200", num_gpus=2, catalog=catalog
+        [1e9], model="gpt3_1.3B", accelerator=["my_H200"], num_gpus=[2], catalog=catalog
     )
     _, sweep = first_sweep(options, database)
     systems = sweep.study.definition["systems"]

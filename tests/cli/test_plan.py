@@ -120,7 +120,7 @@ def test_terms_that_are_given_take_the_place_of_the_published_ones(
 
 def test_rates_may_be_given_by_name(planned: tuple[Path, dict[str, Any], str]) -> None:
     named: dict[str, Any] = {"carbon": ["France (BLOOM)"], "goodput": "Llama 3 405B"}
-    options = PlanOptions(TOKENS, MODEL, ACCELERATOR, num_gpus=8, **named)
+    options = PlanOptions([TOKENS], MODEL, [ACCELERATOR], num_gpus=[8], **named)
     run, _ = first_sweep(options, planned[0])
     assert [(term.name, term.value) for term in run.terms.carbons] == [("France (BLOOM)", 0.057)]
     assert run.goodput == 0.9

@@ -238,6 +238,37 @@ def test_each_price_and_grid_that_is_given_has_its_figure(
     assert table[2:] == ["published prices of rented hours include electricity; owned adds it"]
 
 
+@pytest.mark.long
+def test_each_site_and_price_of_a_kwh_has_its_row_and_the_first_counts(
+    warehouse: Command, planned: Planned
+) -> None:
+    database, _, _ = planned
+    given = ("--pue", 1.5, "--pue", 1.2, "--electricity-price", 0.2, "--electricity-price", 0.1)
+    asked = ("plan", *QUESTION, "--gpus", 8, "--carbon", "france", "--db", database)
+    code, out, err = warehouse(*asked, *given, "--json")
+    assert code == 0, err
+    plan = json.loads(out)
+    one = json.loads(warehouse(*asked, "--pue", 1.5, "--electricity-price", 0.2, "--json")[1])
+    assert (plan["energy_kwh"], plan["cost_usd"]) == (one["energy_kwh"], one["cost_usd"])
+    each = [(1.5, 0.2), (1.5, 0.1), (1.2, 0.2), (1.2, 0.1)]
+    it = one["energy_kwh"] / 1.5
+    for line, (pue, price) in zip(plan["energies"], each, strict=True):
+        assert (line["pue"], line["usd_per_kwh"]) == (pue, price)
+        assert line["energy_kwh"] == pytest.approx(it * pue)
+        assert line["electricity_usd"] == pytest.approx(it * pue * price)
+    owned = [line for line in plan["costs"] if line["basis"] == "owned"]
+    amortised = owned[0]["cost_usd"] - it * 1.5 * 0.2
+    for line, (pue, price) in zip(owned, each, strict=True):
+        assert line["cost_usd"] == pytest.approx(amortised + it * pue * price)
+    rented = [line["basis"] for line in plan["costs"] if line["basis"] != "owned"]
+    assert len(rented) == len({*rented})
+    _, out, _ = warehouse(*asked, *given, "--details")
+    assert "PUE 1.5 included; " in lines_of(out)["energy"]
+    assert lines_of(out)["energy"].count("on grid France") == 1
+    heading = out.split("Energy and carbon of the best layout\n\n")[1].splitlines()[0]
+    assert {"pue", "USD/kWh"} <= {*heading.split()}
+
+
 @pytest.mark.parametrize(
     ("share", "words"),
     [

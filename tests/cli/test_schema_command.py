@@ -219,8 +219,12 @@ def test_a_plan_is_as_its_schema_says(
 ) -> None:
     code, out, err = warehouse("schema", "--json-schema", "plan")
     assert code == 0, err
-    schema, plan = json.loads(out), planned[1]
-    assert faults(plan, schema) == []
+    either, plan = json.loads(out), planned[1]
+    assert faults(plan, either) == []
+    unanswered = {"question": plan["question"], "num_gpus": 8, "error": "none fits", "hint": ""}
+    assert faults({"answers": [plan, unanswered]}, either) == []
+    assert faults({"answers": [{**unanswered, "error": 1}]}, either) != []
+    schema = either["anyOf"][0]
     assert schema["properties"]["training_seconds"]["type"] == "number"
     layout = schema["properties"]["layouts"]["items"]["properties"]
     assert layout["tensor_parallel"]["type"] == ["integer", "null"]

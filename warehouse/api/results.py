@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from warehouse.database.meanings import meaning_of
 from warehouse.plan.document import document
+from warehouse.plan.several import none_answered
+from warehouse.plan.several_page import ranked
 
 if TYPE_CHECKING:
     from estimators.contract import Scalar
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from warehouse.ask.explain import Explanation
     from warehouse.ask.why import Diagnosis
     from warehouse.plan.answer import PlanAnswer
+    from warehouse.plan.several import Answered
 
 _TYPES: Mapping[str, type[pl.DataType]] = {
     "int": pl.Int64,
@@ -92,6 +95,9 @@ class PlannedRun:
         Errors of the time on the published steps most like the plan, by group.
     document
         All of it as `warehouse plan --json` prints it.
+    answers, comparison
+        If several questions were asked: their answers, the best first, of which this is the first;
+        and a row for each question, with the reason where it has no answer.
     """
 
     num_gpus: int
@@ -107,6 +113,17 @@ class PlannedRun:
     published_runs: pl.DataFrame = field(repr=False)
     errors: pl.DataFrame = field(repr=False)
     document: Mapping[str, Any] = field(repr=False)
+    answers: Sequence[PlannedRun] = field(default=(), repr=False)
+    comparison: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False)
+
+
+def compared_runs(answered: Sequence[Answered], top: int) -> PlannedRun:
+    """Return the best of several answers, with all of them; one at least must be an answer."""
+    rows = frame_of_records(ranked(answered))
+    answers = [planned_run(one.answer, top) for one in answered if one.answer is not None]
+    if not answers:
+        raise none_answered(answered)
+    return replace(answers[0], answers=answers, comparison=rows)
 
 
 def planned_run(answer: PlanAnswer, top: int) -> PlannedRun:

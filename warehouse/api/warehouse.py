@@ -22,7 +22,13 @@ from warehouse.api.arguments import (
 )
 from warehouse.api.database_file import warn
 from warehouse.api.given_frame import Rows, given_frame
-from warehouse.api.results import frame_of_rows, layout_diagnosis, planned_run, step_explanation
+from warehouse.api.results import (
+    compared_runs,
+    frame_of_rows,
+    layout_diagnosis,
+    planned_run,
+    step_explanation,
+)
 from warehouse.api.stored import StoredRows
 from warehouse.ask.explain import explain_pairs
 from warehouse.ask.why import diagnose_pairs
@@ -43,6 +49,7 @@ from warehouse.options import (
     Tokens,
 )
 from warehouse.plan.run import answer_plan, first_sweep, store_sweep
+from warehouse.plan.several import answer_all, asks_several, read_questions
 from warehouse.studies.definitions import every_definition
 from warehouse.studies.variants import mends_of_options
 from warehouse.sweep.estimate import estimate
@@ -240,15 +247,15 @@ class Warehouse(StoredRows):
     def plan(
         self,
         *,
-        tokens: float | str,
+        tokens: float | str | Sequence[float | str],
         model: str | None = None,
-        accelerator: str | None = None,
-        num_gpus: int | None = None,
+        accelerator: str | Sequence[str] | None = None,
+        num_gpus: int | Sequence[int] | None = None,
         budget_usd: float | None = None,
         days: float | None = None,
         max_mw: float | None = None,
         max_gpus: int = MAX_GPUS,
-        global_batch_size: int | None = None,
+        global_batch_size: int | Sequence[int] | None = None,
         seq_len: int | None = None,
         framework: str | None = None,
         nvlink_size: int | None = None,
@@ -259,8 +266,8 @@ class Warehouse(StoredRows):
         strict_fit: bool = False,
         price: float | str | Sequence[float | str] | None = None,
         basis: str | None = None,
-        electricity_price: float | None = None,
-        pue: float | str | None = None,
+        electricity_price: float | Sequence[float] | None = None,
+        pue: float | str | Sequence[float | str] | None = None,
         watts: float | None = None,
         carbon: float | str | Sequence[float | str] | None = None,
         goodput: float | str | None = None,
@@ -280,6 +287,8 @@ class Warehouse(StoredRows):
           layout must have;
         - its size: `num_gpus`, or the limits `budget_usd`, `days`, `max_mw` and `max_gpus`;
         - terms: `price`, `basis`, `electricity_price`, `pue`, `watts`, `carbon`, `goodput`;
+        - several `tokens`, accelerators or GPU counts, as lists, or `accelerator` "all": a question
+          each. The best answer is returned, with `answers` and `comparison`;
         - `top`, the layouts to return, and `allow_large`, to evaluate also more than 50 million
           rows, or more than the disk has space for.
 
@@ -299,8 +308,11 @@ class Warehouse(StoredRows):
         top = count("top", top) or 1
         with self._asking(may_write=True), open_once(self.path):
             refuse_unknown(self.plan, inputs, registry.get(options.estimator))
-            run, sweep = first_sweep(options, self.path)
             store = partial(self._store, allow_large=allow_large)
+            if asks_several(options):
+                questions = read_questions(options, self.path)
+                return compared_runs(answer_all(questions, self.path, top, store), top)
+            run, sweep = first_sweep(options, self.path)
             return planned_run(answer_plan(run, sweep, self.path, top, store), top)
 
     def _store(self, sweep: Sweep, database: Path, *, allow_large: bool) -> None:

@@ -191,7 +191,8 @@ def _run_rows(
     where: str = "",
 ) -> tuple[list[list[Line]], dict[str, int]]:
     prices = [price for term in terms if (price := term.get("given_price")) is not None]
-    check_terms(connection, prices, options.electricity_price, options.watts)
+    electricity = [] if options.electricity_price is None else [options.electricity_price]
+    check_terms(connection, prices, electricity, options.watts)
     goodput, pue = share_and_pue(connection, options.goodput, options.pue)
     problems = _problems(connection, options)
     with ranked_anew(connection, options.fit_probability):

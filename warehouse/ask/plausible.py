@@ -79,7 +79,7 @@ def _known(catalog: Catalog, name: str) -> dict[str, float]:
 def check_terms(
     connection: DuckDBPyConnection,
     prices: Sequence[float],
-    electricity_price: float | None,
+    electricity_prices: Sequence[float],
     watts: float | None,
 ) -> None:
     """Refuse prices and a power of a GPU that are far from all published ones.
@@ -97,11 +97,11 @@ def check_terms(
             "dearest published price of an hour of one GPU, {:.2f} USD",
             "give USD of one GPU, not of a server, and not in cents",
         )
-    if electricity_price is not None:
+    for price in electricity_prices:
         _refuse_large(
             connection,
-            f"`--electricity-price` {electricity_price:g}",
-            electricity_price,
+            f"`--electricity-price` {price:g}",
+            price,
             "select usd_per_kwh, region || ', ' || year from electricity_price",
             "dearest published price of a kWh, {:.3f} USD",
             "USD of a kWh: 0.07 for 70 USD/MWh or 7 cents/kWh",

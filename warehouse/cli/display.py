@@ -25,7 +25,7 @@ HEADLINES = (
     *("inside_fraction", "time_median_absolute_relative_error"),
     *("lowest_cost_usd", "highest_cost_usd"),
     *("training_seconds", "published_training_seconds", "high_step_seconds", "low_step_seconds"),
-    *("cost_usd", "basis", "usd_per_gpu_hour"),
+    *("cost_usd", "cost", "fits", "basis", "usd_per_gpu_hour"),
     *("lowest_energy_kwh", "grid", "kg_co2e", "lowest_kg_co2e"),
     *("electricity_usd", "lowest_electricity_usd"),
     *("relative_error", "mean_absolute_relative_error", "bias", "reference"),

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warehouse import settings
 from warehouse.cli.common import put, put_page, say
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
 from warehouse.errors import UsageError
-from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions
+from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions, arguments_of
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.search import Sweep
+    from warehouse.plan.several import Question
 
 DEFAULT_TOP = 3
 
@@ -73,6 +75,9 @@ def plan(
     Prices and power are published ones unless given. If none is published, the figure is missing
     and its note names the option that gives it. --show-sql prints the query of each figure.
 
+    --accelerator, --gpus and --tokens repeat, and --accelerator all takes every product: one table,
+    a row each, the best first; what has no answer or misses a limit is last, with its reason.
+
     A shape can replace --model: num_layers, hidden_size, num_heads and seq_len at least. By
     default, sequences are as long as the model's, NVLink domains are as large as those in which the
     accelerator is sold, and the batch follows from the tokens and the model.
@@ -86,6 +91,11 @@ def plan(
 
 def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
     """Read the question, and print the steps of the plan or its answer."""
+    from warehouse.plan.several import asks_several
+
+    if asks_several(options):
+        _answer_several(options, shown, output, db)
+        return
     from warehouse.plan.page import LAYOUTS, TABLES, plan_page
     from warehouse.plan.question_words import question_lines
     from warehouse.plan.run import answer_plan, first_sweep, steps_in_words
@@ -115,6 +125,44 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
             begin, end = ("```sql\n", "```\n") if output.form is Format.MARKDOWN else ("", "")
             for name, query in answer.queries.items():
                 sys.stdout.write(f"\n{begin}-- {name}\n{query};\n{end}")
+
+
+def _answer_several(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:
+    """Read several questions, and print their first sweeps or one table of their answers."""
+    from warehouse.plan.run import store_sweep
+    from warehouse.plan.several import COLUMNS, answer_all, none_answered, read_questions
+    from warehouse.plan.several_page import TABLE, several_page
+
+    for option, is_given in (("--details", shown.details), ("--show-sql", shown.show_sql)):
+        if is_given:
+            raise UsageError(
+                f"`{option}` is for one question, and several are asked",
+                "ask the one that you want to see in full alone",
+            )
+    if shown.dry_run:
+        output.expect(_STEPS)
+    else:
+        output.expect(TABLE, csv=COLUMNS)
+    questions = read_questions(options, db)
+    if shown.dry_run:
+        steps = [f"{one.in_words}: {one.first_step}" for one in questions]
+        with output.opened():
+            _put_steps(steps, output.form)
+        return
+
+    def say_question(number: int, question: Question) -> None:
+        say(f"{number} of {len(questions)}: {question.in_words}")
+
+    top = shown.top or DEFAULT_TOP
+    store = partial(store_sweep, allow_large=shown.yes)
+    answered = answer_all(questions, db, top, store, say_question)
+    command = f"warehouse plan {arguments_of(answered[0].question.options)}"
+    if db != settings.database():
+        command += f" --db {shlex.quote(str(db))}"
+    with output.opened():
+        put_page(several_page(answered, top, command))
+    if answered[0].answer is None:
+        raise none_answered(answered)
 
 
 def _put_steps(steps: Sequence[str], form: Format) -> None:

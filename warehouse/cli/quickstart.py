@@ -40,10 +40,10 @@ ACCELERATOR = "A100 SXM 80GB"
 FRAMEWORK = "megatron_lm_2021"
 """The program of the paper, for a plan to compare with what it measured."""
 
-LARGEST = PlanOptions(450e9, "megatron_1T", ACCELERATOR, 3072, [3072], framework=FRAMEWORK)
+LARGEST = PlanOptions([450e9], "megatron_1T", [ACCELERATOR], [3072], [3072], framework=FRAMEWORK)
 """The largest run of the paper (table 1), with the tokens of section 5.1."""
 
-SMALLEST = PlanOptions(300e9, "megatron_1.7B", ACCELERATOR, 32, [512], framework=FRAMEWORK)
+SMALLEST = PlanOptions([300e9], "megatron_1.7B", [ACCELERATOR], [32], [512], framework=FRAMEWORK)
 """The smallest run of that table, with the tokens of GPT-3 (arXiv 2005.14165)."""
 
 _PUBLISHED = """\
@@ -126,14 +126,15 @@ def _answer_lines(db: Path, options: PlanOptions) -> list[str]:
 
     with open_once(db):
         answer = answer_plan(*first_sweep(options, db), db, store=_store)
+    asked = answer.run.request
     row = str(options.model).removeprefix("megatron_")
-    names = {"row": row, "estimator": answer.run.request.estimator}
+    names = {"row": row, "estimator": asked.estimator}
     with open_for_read(db) as connection:
         [published] = records(fetched(connection, _PUBLISHED, names))
     return [
         "",
-        f"Best layout of {options.model}: {options.tokens / 1e9:,.0f} G tokens on "
-        f"{options.num_gpus:,} {options.accelerator}, nothing fitted",
+        f"Best layout of {options.model}: {asked.tokens / 1e9:,.0f} G tokens on "
+        f"{asked.num_gpus:,} {asked.accelerator}, nothing fitted",
         "",
         *entry_lines([*answer_entries(answer), _as_measured(answer, published)], PAPER),
         "",

@@ -39,7 +39,7 @@ _LEAST = 40
 _SIGNATURE = 40
 """Characters of a macro's call that a list shows."""
 
-_DOCUMENTS = {"plan": "warehouse.plan.document:PlanDocument"}
+_DOCUMENTS = {"plan": "warehouse.plan.document:PlanOutput"}
 """Command whose JSON is a document -> the type of this document."""
 
 _THINGS = ("name", "kind", "role", "layer", "what", "grain", "key", "rows")

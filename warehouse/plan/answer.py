@@ -153,6 +153,13 @@ class PlanAnswer:
         return [line for line in self.costs if line["basis"] == basis and line["cost_usd"]]
 
     @property
+    def headline_energies(self) -> list[Line]:
+        """The energies that are known, on the first given site at its first price of a kWh."""
+        known = [line for line in self.energies if line["energy_kwh"]]
+        sites = [(line["pue"], line["usd_per_kwh"]) for line in known]
+        return [line for line, site in zip(known, sites, strict=True) if site == sites[0]]
+
+    @property
     def own_count(self) -> Line:
         """The line of `counts` of the GPU count that is taken."""
         return next(line for line in self.counts if line["num_gpus"] == self.num_gpus)

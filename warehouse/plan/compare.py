@@ -19,7 +19,7 @@ from warehouse.plan.accuracy import memory_factor, safe_share
 from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import GpuRates
 from warehouse.plan.search import LAYOUT_RULE, candidates_on, listed_counts, may_be_within
-from warehouse.show.units import run_time_in_words
+from warehouse.show.units import run_time_in_words, with_digits
 
 if TYPE_CHECKING:
     from warehouse.plan.candidates import QueryCache
@@ -145,18 +145,22 @@ def _nearest_to_limits(run: TrainingRun, lines: Iterable[Line]) -> Line:
 
 def _largest_share(run: TrainingRun, line: Line) -> float:
     """Return the largest share of a limit that a count takes; infinite if it is not known."""
+    return max(_shares(run, line).values(), default=0.0)
+
+
+def _shares(run: TrainingRun, line: Line) -> dict[str, float]:
+    """Return the share of each limit that a count takes, by the option with its value."""
     limits = run.request.limits
     bounds = {
-        "training_seconds": limits.days and limits.days * 86400,
-        "cost_usd": limits.budget_usd,
-        "power_watts": limits.max_mw and limits.max_mw * 1e6,
+        f"--days {limits.days or 0:g}": ("training_seconds", limits.days, 86400),
+        f"--budget-usd {limits.budget_usd or 0:,.0f}": ("cost_usd", limits.budget_usd, 1),
+        f"--max-mw {limits.max_mw or 0:g}": ("power_watts", limits.max_mw, 1e6),
     }
-    shares = (
-        math.inf if line[name] is None else line[name] / bound
-        for name, bound in bounds.items()
-        if bound is not None
-    )
-    return max(shares, default=0.0)
+    return {
+        option: math.inf if line[name] is None else line[name] / (limit * unit)
+        for option, (name, limit, unit) in bounds.items()
+        if limit is not None
+    }
 
 
 # ---- why there is no plan ----
@@ -258,6 +262,33 @@ def _counts_that_hold(
     return fits, None
 
 
+class LimitsMissedError(InputError):
+    """No count that was tried meets every limit: by how much the nearest misses them.
+
+    Attributes
+    ----------
+    share
+        The largest share by which the nearest count is over a limit.
+    by_how_much
+        Which limits it misses, by how much and on how many GPUs, in words.
+    """
+
+    def __init__(self, message: str, hint: str, share: float, by_how_much: str) -> None:
+        super().__init__(message, hint)
+        self.share, self.by_how_much = share, by_how_much
+
+
+def _nearest_miss(run: TrainingRun, lines: Sequence[Line]) -> tuple[float, str]:
+    """Return by which share the nearest count misses the limits, and this in words."""
+    nearest = _nearest_to_limits(run, lines)
+    words = " and ".join(
+        f"{option} by {with_digits(100 * (share - 1), 2)} %"
+        for option, share in _shares(run, nearest).items()
+        if share > 1
+    )
+    return _largest_share(run, nearest) - 1, f"misses {words} on {nearest['num_gpus']:,} GPUs"
+
+
 def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> InputError:
     """Return the error of limits that no count meets, with the nearest figure for each limit."""
     limits = run.request.limits
@@ -293,10 +324,11 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     raised = "raise a limit"
     if limits.days is not None and _largest_is_too_slow(run, lines, limits.days):
         raised += f" or --max-gpus {run.request.max_gpus:,}"
-    return InputError(
+    return LimitsMissedError(
         "\n".join(["no GPU count that was tried meets every limit", *reasons]),
         f"{raised}, or ask for fewer --tokens; tried {tried} GPUs at {at}; other "
         "counts were not tried",
+        *_nearest_miss(run, lines),
     )
 
 

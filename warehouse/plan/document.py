@@ -124,13 +124,34 @@ class PlanDocument:
     queries: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class Unanswered:
+    """A question without an answer, and why; `num_gpus` is the GPU count that was asked for."""
+
+    question: PlanQuestion
+    num_gpus: int | None
+    error: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class PlanAnswers:
+    """The answers of several questions, the best first; questions without an answer are last."""
+
+    answers: Sequence[PlanDocument | Unanswered]
+
+
+PlanOutput = PlanDocument | PlanAnswers
+"""The JSON of `warehouse plan`: one answer, or those of several questions."""
+
+
 def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
     """Return the plan with `top` layouts as one JSON-able object."""
     run, best, sure = answer.run, answer.best, answer.uncertainty
     energy = answer.energies[0] if answer.energies else {}
     steps = best["training_seconds"] / best["step_seconds"]
     found = PlanDocument(
-        question=_question(run),
+        question=question_document(run),
         swept=SweptSize(
             sum(sweep.missing_cells for sweep in answer.sweeps),
             sum(sweep.missing_rows for sweep in answer.sweeps),
@@ -184,7 +205,8 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
     return plain
 
 
-def _question(run: TrainingRun) -> PlanQuestion:
+def question_document(run: TrainingRun) -> PlanQuestion:
+    """Return the question of a run, with the defaults that it took."""
     request, terms, values = run.request, run.terms, run.problem
     known: dict[str, Any] = {
         name: values.get(name)

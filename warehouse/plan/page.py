@@ -31,9 +31,10 @@ Line = Mapping[str, Any]
 _LAYOUT_DROPPED = {
     *(*STEP_PARTS, "hbm_bytes", "num_microbatches", "tokens_per_second", "is_likely_to_fit"),
 }
+_OF_SITE = frozenset({"pue", "usd_per_kwh"})
 _COST_DROPPED = {
-    *("price_source", "quote_vendors", "power_source", "pue", "usd_per_kwh", "power_basis"),
-    "option",
+    *("price_source", "quote_vendors", "power_source", "power_basis", "option"),
+    *_OF_SITE,
 }
 LAYOUTS = (
     *("rank", *LAYOUT_COLUMNS, "step_seconds", "low_step_seconds", "high_step_seconds"),
@@ -96,6 +97,7 @@ def _tables(answer: PlanAnswer, top: int) -> list[FurtherTable]:
     """Return the tables of the details that have rows."""
     layouts = _ranked(answer, top)
     best_of = "layout" if top == 1 else f"{top:,} layouts"
+    dropped = _COST_DROPPED - (_OF_SITE if answer.run.terms.has_sites else frozenset())
     tables = [
         FurtherTable(
             "layouts",
@@ -124,7 +126,7 @@ def _tables(answer: PlanAnswer, top: int) -> list[FurtherTable]:
             _section(
                 "Cost of the best layout",
                 _with_options(answer.costs, "price_note"),
-                _COST_DROPPED,
+                dropped,
                 below=[
                     *filter(None, [price_vendors(answer.costs)]),
                     "published prices of rented hours include electricity; owned adds it",
@@ -137,7 +139,7 @@ def _tables(answer: PlanAnswer, top: int) -> list[FurtherTable]:
             _section(
                 "Energy and carbon of the best layout",
                 _with_options(answer.energies, "power_note"),
-                _COST_DROPPED,
+                dropped,
                 below=_grid_lines(answer),
             ),
         ),
@@ -237,7 +239,8 @@ def _with_options(lines: Sequence[Line], note: str) -> list[dict[str, Any]]:
 
 def _grid_lines(answer: PlanAnswer) -> list[str]:
     table = answer.run.catalog.tables.get("grid_carbon", {})
-    rows = [row for line in answer.energies if (row := table.get(str(line["grid"])))]
+    grids = dict.fromkeys(str(line["grid"]) for line in answer.energies)
+    rows = [row for grid in grids if (row := table.get(grid))]
     return grids_in_words((row["grid"], row["kind"], row["year"]) for row in rows)
 
 

@@ -178,41 +178,45 @@ order by num_gpus"""
 
 def costs(run: TrainingRun, problem: int) -> str:
     """Return the query of the dollars of the fastest layout, by basis of the price."""
-    given = {
-        "given_price": run.terms.price,
-        "given_pue": run.terms.pue,
-        "given_usd_per_kwh": run.terms.usd_per_kwh,
-        "given_watts": run.terms.watts,
-    }
-    rate, prices = "usd_per_gpu_hour", ""
+    given = {"given_price": run.terms.price, "given_watts": run.terms.watts}
+    rate, prices, order = "usd_per_gpu_hour", "", "usd_per_gpu_hour"
     if len(run.terms.prices) > 1:  # the same run at each price
-        rate = "price.usd_per_gpu_hour"
-        listed = ", ".join(f"({double(each)})" for each in run.terms.prices)
-        prices = f"\ncross join (values {listed}) as price (usd_per_gpu_hour)"
+        rate, order = "price.usd_per_gpu_hour", "price.place"
+        listed = ", ".join(
+            f"({place}, {double(each)})" for place, each in enumerate(run.terms.prices)
+        )
+        prices = f"\ncross join (values {listed}) as price (place, usd_per_gpu_hour)"
+    sites, of_site, electricity = "", "", ""
+    if run.terms.has_sites:  # rented hours include their electricity
+        sites, of_site = "\n    and (site = 0 or basis = 'owned')", ", site"
+        electricity = "".join(
+            f"\n    case when basis = 'owned' then site_{name} end as {name},"
+            for name in ("pue", "usd_per_kwh")
+        )
     return f"""\
 {_best_hours(run, problem)}
 select
     basis,
     year,
     num_quotes,
-    quote_vendors,
+    quote_vendors,{electricity}
     {rate} as usd_per_gpu_hour,
     best.gpu_hours * {rate} as cost_usd,
     price_source,
     price_note
 from {_macro("training_cost_for", run, problem, given)}
 cross join best{prices}
-where {of_estimator(run)}
+where
+    {of_estimator(run)}{sites}
 qualify year is null or year = max(year) over (partition by basis)
-order by basis = 'owned', {rate}"""
+order by basis = 'owned'{of_site}, {order}"""
 
 
 def energies(run: TrainingRun, problem: int) -> str:
     """Return the query of the energy of the fastest layout, with its carbon by grid."""
     carbons = run.terms.carbons
+    of_site = "site, " if run.terms.has_sites else ""
     given = {
-        "given_pue": run.terms.pue,
-        "given_usd_per_kwh": run.terms.usd_per_kwh,
         "given_kg_co2e_per_kwh": carbons[0].value if carbons else None,
         "given_watts": run.terms.watts,
     }
@@ -252,7 +256,7 @@ from (
         and is_default
 )
 cross join best
-order by kg_co2e_per_kwh"""
+order by {of_site}kg_co2e_per_kwh"""
 
 
 def published_runs(run: TrainingRun, problem: int) -> str:
@@ -383,10 +387,23 @@ with best as (
 
 
 def _macro(name: str, run: TrainingRun, problem: int, given: Mapping[str, float | None]) -> str:
-    arguments = "".join(
-        f", {key} := {double(value)}" for key, value in given.items() if value is not None
+    """Return the rows of a macro of costs; those of each site and price of a kWh, if several."""
+    calls = []
+    for pue, usd_per_kwh in run.terms.sites:
+        known = {"given_pue": pue, "given_usd_per_kwh": usd_per_kwh, **given}
+        arguments = "".join(
+            f", {key} := {double(value)}" for key, value in known.items() if value is not None
+        )
+        of_run = f"{double(run.tokens)}, only_id := {problem}{_goodput(run)}"
+        calls.append((f"{name}({of_run}{arguments})", pue, usd_per_kwh))
+    if not run.terms.has_sites:
+        return calls[0][0]
+    rows = "\n    union all\n".join(
+        f"    select *, {site} as site, {value_literal(pue)} as site_pue, "
+        f"{value_literal(usd_per_kwh)} as site_usd_per_kwh from {call}"
+        for site, (call, pue, usd_per_kwh) in enumerate(calls)
     )
-    return f"{name}({double(run.tokens)}, only_id := {problem}{_goodput(run)}{arguments})"
+    return f"(\n{rows}\n)"
 
 
 def _goodput(run: TrainingRun) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, TypeVar
 
 from estimators import registry
 from estimators.batch_rule import batches_in_range, default_batch
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from estimators.contract import Catalog, Mends
     from estimators.estimator import Estimator
     from warehouse.options import PlanOptions
+
+ALL = "all"
+"""Stands for every accelerator that the estimator knows as a product."""
+
+_ONE_QUESTION = "give it once: this answers one question, and `warehouse plan` several"
+
+Value = TypeVar("Value")
 
 BASES = ("on_demand", "one_year", "three_year", "owned")
 """Bases of a price; the first is the default."""
@@ -106,15 +114,16 @@ class CostTerms:
     """Terms of dollars and energy, as the macros of costs and energy take them, and of tokens.
 
     A budget is compared with the price on `basis`. `prices` are given dollars of a GPU-hour,
-    `carbons` given emissions of electricity [kg/kWh]. With a `critical_batch`, a fit or a number
-    of tokens, the tokens of a run depend on its batch.
+    `pues` given overheads of a site, `kwh_prices` given dollars of a kWh, `carbons` given emissions
+    of electricity [kg/kWh]. Of each the first counts in the answer, the others in its tables. With a
+    `critical_batch`, a fit or a number of tokens, the tokens of a run depend on its batch.
     """
 
     basis: str = BASES[0]
     goodput: float | None = None
     prices: Sequence[float] = ()
-    pue: float | None = None
-    usd_per_kwh: float | None = None
+    pues: Sequence[float] = ()
+    kwh_prices: Sequence[float] = ()
     watts: float | None = None
     carbons: Sequence[Term] = ()
     critical_batch: Term | None = None
@@ -123,6 +132,26 @@ class CostTerms:
     def price(self) -> float | None:
         """The first given price, at which GPU counts are compared; None: published prices."""
         return self.prices[0] if self.prices else None
+
+    @property
+    def pue(self) -> float | None:
+        """The first given overhead of a site."""
+        return self.pues[0] if self.pues else None
+
+    @property
+    def usd_per_kwh(self) -> float | None:
+        """The first given price of electricity."""
+        return self.kwh_prices[0] if self.kwh_prices else None
+
+    @property
+    def sites(self) -> list[tuple[float | None, float | None]]:
+        """Each overhead of a site with each price of a kWh; None: the published one."""
+        return [*product(self.pues or (None,), self.kwh_prices or (None,))]
+
+    @property
+    def has_sites(self) -> bool:
+        """Whether several overheads or prices of a kWh are given."""
+        return len(self.sites) > 1
 
     @property
     def price_basis(self) -> str:
@@ -233,6 +262,8 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
     )
     if accelerator is None:
         raise UsageError("no accelerator is given", "give --accelerator, such as H100")
+    if accelerator == ALL:
+        raise UsageError("`--accelerator` all asks a question for each accelerator", _ONE_QUESTION)
     layout = (*estimator.relations[0].keys, *estimator.choice_columns)
     held = {name: values.pop(name) for name in layout if name in values}
     defined = known_definitions(database, (model, accelerator), options.catalog)
@@ -243,8 +274,8 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
         estimator.name,
         model,
         accelerator,
-        options.tokens,
-        options.num_gpus,
+        _only("--tokens", options.tokens),
+        None if options.num_gpus is None else _only("--gpus", options.num_gpus),
         RunLimits(options.budget_usd, options.days, options.max_mw),
         values,
         held,
@@ -255,6 +286,14 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
         options.max_gpus,
         defined,
     )
+
+
+def _only(option: str, values: Sequence[Value]) -> Value:
+    """Return the value of an option that makes a question for each of its values."""
+    if len(values) > 1:
+        listed = ", ".join(map(str, values))
+        raise UsageError(f"`{option}` is given several times: {listed}", _ONE_QUESTION)
+    return values[0]
 
 
 def _batches(options: PlanOptions) -> tuple[int | None, Sequence[int]]:
@@ -301,6 +340,8 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
         value, option = getattr(options, name), "--" + name.replace("_", "-")
         if value is None:
             continue
+        if isinstance(value, list):
+            value = _only(option, value)
         if name not in estimator.problem_columns:
             raise UsageError(
                 f"`{option}` {value}: {estimator.name} has no such input", f"leave {option} out"
@@ -316,15 +357,17 @@ def _values(estimator: Estimator, options: PlanOptions) -> dict[str, Scalar]:
 
 def read_terms(options: PlanOptions, reference: DuckDBPyConnection) -> CostTerms:
     """Return the terms of cost that the options make; reference tables explain names."""
-    check_terms(reference, options.price or (), options.electricity_price, options.watts)
-    goodput, pue = share_and_pue(reference, options.goodput, options.pue)
+    kwh_prices = tuple(dict.fromkeys(options.electricity_price or ()))
+    check_terms(reference, options.price or (), kwh_prices, options.watts)
+    goodput, _ = share_and_pue(reference, options.goodput, None)
+    pues = (share_and_pue(reference, None, text)[1] for text in options.pue or ())
     table, critical = "critical_batch", options.critical_batch
     return CostTerms(
         _basis(options.basis) or BASES[0],
         goodput,
         tuple(dict.fromkeys(options.price or ())),
-        pue,
-        options.electricity_price,
+        tuple(dict.fromkeys(pue for pue in pues if pue is not None)),
+        kwh_prices,
         options.watts,
         carbons(reference, options.carbon),
         None

@@ -10,7 +10,7 @@ from warehouse.show.formats import count
 from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from estimators.contract import Scalar
     from warehouse.plan.question import TrainingRun
@@ -39,6 +39,23 @@ def run_in_words(run: TrainingRun, num_gpus: int | None = None) -> str:
         f"{run.model}, {in_words('dataset_tokens', run.request.tokens)} on {gpus}"
         f"{run.problem['accelerator']}{program}{_limits(run)}"
     )
+
+
+def runs_in_words(runs: Sequence[TrainingRun]) -> str:
+    """Return what several runs have in common, and how many there are, in one line."""
+    first = runs[0]
+    words = [first.model]
+    if len({run.request.tokens for run in runs}) == 1:
+        words.append(in_words("dataset_tokens", first.request.tokens))
+    places = []
+    if len({run.request.num_gpus for run in runs}) == 1 and first.request.num_gpus is not None:
+        places.append(f"{first.request.num_gpus:,}")
+    if len({run.problem["accelerator"] for run in runs}) == 1:
+        places.append(str(first.problem["accelerator"]))
+    elif places:
+        places.append("GPUs")
+    where = f" on {' '.join(places)}" if places else ""
+    return f"{', '.join(words)}{where}{_limits(first)}: {count(len(runs), 'question')}"
 
 
 def doubts(run: TrainingRun) -> list[str]:

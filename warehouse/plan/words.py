@@ -137,7 +137,7 @@ def _costs(answer: PlanAnswer) -> list[str]:
 
 
 def _energies(answer: PlanAnswer) -> list[str]:
-    known = [line for line in answer.energies if line["energy_kwh"]]
+    known = answer.headline_energies
     if not known:
         return ["no published power of the accelerator: give it with --watts"]
     first = known[0]

@@ -184,7 +184,7 @@ def layout_key(layout: Line) -> str:
 
 def _carbon(answer: PlanAnswer) -> list[tuple[str, float, str]]:
     """Return the CO2e on each grid that was named; a grid decides, so without one there is none."""
-    named = answer.energies if answer.run.terms.carbons else []
+    named = answer.headline_energies if answer.run.terms.carbons else []
     return [
         ("kg_co2e", float(line["kg_co2e"]), f", on grid {line['grid']}")
         for line in named

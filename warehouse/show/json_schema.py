@@ -49,8 +49,8 @@ def as_json(value: Any) -> Any:
     return json_value(dict(value) if isinstance(value, Mapping) else value)
 
 
-def schema_of(document: type) -> Schema:
-    """Return the schema (JSON Schema, draft 2020-12) of the objects of a dataclass."""
+def schema_of(document: type | UnionType) -> Schema:
+    """Return the schema (JSON Schema, draft 2020-12) of a dataclass, or of one of several."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema(document)}
 
 
