@@ -154,7 +154,11 @@ def _answer_several(options: PlanOptions, shown: ShownOptions, output: Output, d
         say(f"{number} of {len(questions)}: {question.in_words}")
 
     top = shown.top or DEFAULT_TOP
-    store = partial(store_sweep, allow_large=shown.yes)
+
+    def store(sweep: Sweep, database: Path) -> None:
+        with working(f"evaluating {sweep.missing_rows:,} rows"):
+            store_sweep(sweep, database, allow_large=shown.yes)
+
     answered = answer_all(questions, db, top, store, say_question)
     command = f"warehouse plan {arguments_of(answered[0].question.options)}"
     if db != settings.database():

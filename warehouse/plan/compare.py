@@ -139,6 +139,11 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
     )
 
 
+def least_share(run: TrainingRun, lines: Iterable[Line]) -> float:
+    """Return the largest share of a limit that the count nearest to the limits takes."""
+    return _largest_share(run, _nearest_to_limits(run, lines))
+
+
 def _nearest_to_limits(run: TrainingRun, lines: Iterable[Line]) -> Line:
     return min(lines, key=lambda line: _largest_share(run, line))
 
@@ -286,7 +291,9 @@ def _nearest_miss(run: TrainingRun, lines: Sequence[Line]) -> tuple[float, str]:
         for option, share in _shares(run, nearest).items()
         if share > 1
     )
-    return _largest_share(run, nearest) - 1, f"misses {words} on {nearest['num_gpus']:,} GPUs"
+    batch = f" with batch {run.batch:,}" if run.other_batches else ""
+    place = f"{nearest['num_gpus']:,} GPUs{batch}"
+    return _largest_share(run, nearest) - 1, f"misses {words} on {place}"
 
 
 def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> InputError:

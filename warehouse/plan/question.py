@@ -262,7 +262,7 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
     )
     if accelerator is None:
         raise UsageError("no accelerator is given", "give --accelerator, such as H100")
-    if accelerator == ALL:
+    if is_all(accelerator):
         raise UsageError("`--accelerator` all asks a question for each accelerator", _ONE_QUESTION)
     layout = (*estimator.relations[0].keys, *estimator.choice_columns)
     held = {name: values.pop(name) for name in layout if name in values}
@@ -288,9 +288,14 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
     )
 
 
+def is_all(name: str | None) -> bool:
+    """Return whether a name stands for all accelerators."""
+    return name is not None and folded(name) == ALL
+
+
 def _only(option: str, values: Sequence[Value]) -> Value:
     """Return the value of an option that makes a question for each of its values."""
-    if len(values) > 1:
+    if len({*values}) > 1:
         listed = ", ".join(map(str, values))
         raise UsageError(f"`{option}` is given several times: {listed}", _ONE_QUESTION)
     return values[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from warehouse.database.connection import open_for_read
@@ -21,6 +22,7 @@ from warehouse.plan.cached import beside_the_cache
 from warehouse.plan.compare import (
     compare_counts,
     counts_between,
+    least_share,
     promising,
     refined_counts,
     within_limits,
@@ -202,11 +204,11 @@ class _Search:
         """Store the sweeps of limits; return the run with its batch, and its sweeps.
 
         The batch of the run is tried first, then larger ones, then smaller ones. If no count is
-        within the limits at any batch, the run and its own sweeps are returned.
+        within the limits at any batch, the one that misses them by least is returned.
         """
         larger = sorted(batch for batch in run.other_batches if batch > run.batch)
         smaller = sorted({*run.other_batches} - {*larger}, reverse=True)
-        failed: list[tuple[TrainingRun, list[Sweep]]] = []
+        failed: list[tuple[float, TrainingRun, list[Sweep]]] = []
         lines, rates = self._counts(run, first)
         for batch in (run.batch, *larger, *smaller):
             others = [each for each in (run.batch, *run.other_batches) if each != batch]
@@ -228,8 +230,9 @@ class _Search:
                     lines, rates = self._counts(current, sweeps[-1])
                 if within_limits(current, lines):
                     return current, sweeps
-            failed.append((current, sweeps))
-        return failed[0]
+            failed.append((least_share(current, lines), current, sweeps))
+        _, nearest, sweeps = min(failed, key=itemgetter(0))
+        return nearest, sweeps
 
     def other_batches(self, run: TrainingRun, num_gpus: int, over_bound: float) -> list[Line]:
         """Store other batches on one GPU count, and return the figures of each, ascending.

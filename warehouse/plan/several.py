@@ -14,14 +14,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from estimators import registry
-from estimators.contract import RefusedError
+from estimators.contract import RefusedError, content_id
 from warehouse.database.catalog import packaged_catalog
 from warehouse.errors import InputError
 from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.compare import LimitsMissedError
-from warehouse.plan.question import ALL, read_request, read_terms, reference_tables, resolve
+from warehouse.plan.question import is_all, read_request, read_terms, reference_tables, resolve
 from warehouse.plan.question_words import run_in_words
 from warehouse.plan.run import answer_plan, store_sweep, sweep_of
+from warehouse.plan.search import Sweep, plan_sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from warehouse.plan.answer import PlanAnswer
     from warehouse.plan.question import TrainingRun
     from warehouse.plan.run import Store
-    from warehouse.plan.search import Sweep
 
 Line = Mapping[str, Any]
 
@@ -157,7 +157,11 @@ def none_answered(answered: Sequence[Answered]) -> InputError:
 def asks_several(options: PlanOptions) -> bool:
     """Return whether options ask more than one question."""
     repeated = (options.tokens, options.num_gpus or (), options.accelerator or ())
-    return any(len({*values}) > 1 for values in repeated) or options.accelerator == [ALL]
+    return any(len({*values}) > 1 for values in repeated) or _asks_all(options)
+
+
+def _asks_all(options: PlanOptions) -> bool:
+    return any(map(is_all, options.accelerator or ()))
 
 
 def read_questions(options: PlanOptions, database: Path) -> list[Question]:
@@ -166,8 +170,8 @@ def read_questions(options: PlanOptions, database: Path) -> list[Question]:
     Nothing is evaluated or written. An accelerator that the model or the number format cannot use
     is refused; where all are asked for it is left out.
     """
-    is_all = ALL in (options.accelerator or ())
-    names = _accelerators(options) if is_all else options.accelerator or [None]
+    every = _asks_all(options)
+    names = _accelerators(options) if every else options.accelerator or [None]
     tokens, counts = (dict.fromkeys(v or [None]) for v in (options.tokens, options.num_gpus))
     found: dict[object, Question] = {}
     refused: RefusedError | None = None
@@ -186,7 +190,7 @@ def read_questions(options: PlanOptions, database: Path) -> list[Question]:
             try:
                 run = resolve(request, terms, profiles)
             except RefusedError as error:
-                if not is_all:
+                if not every:
                     raise
                 refused = error
                 continue
@@ -232,6 +236,8 @@ def _answers(
     store: Store,
     on_question: Callable[[int, Question], None],
 ) -> Iterator[Answered]:
+    if sweep := _together([one.sweep for one in questions if one.sweep is not None]):
+        store(sweep, database)
     for number, question in enumerate(questions, start=1):
         if question.sweep is None:
             yield Answered(question, None, question.error)
@@ -240,7 +246,38 @@ def _answers(
         run = question.run
         if not run.request.limits:  # one question compares other batches, several do not
             run = replace(run, other_batches=[])
+        with reference_tables(database) as connection:  # most cells are stored by now
+            sweep = plan_sweep(run, question.sweep.candidates, connection)
         try:
-            yield Answered(question, answer_plan(run, question.sweep, database, top, store))
+            yield Answered(question, answer_plan(run, sweep, database, top, store))
         except InputError as error:
             yield Answered(question, None, error)
+
+
+def _together(sweeps: Sequence[Sweep]) -> Sweep | None:
+    """Return one sweep for those of the definitions of the first; None where it saves nothing.
+
+    The first row of a sweep takes a second to store.
+    """
+    missing = [one for one in sweeps if one.missing_cells]
+    alike = [one for one in missing if one.study.defined == missing[0].study.defined]
+    if len(alike) < 2:
+        return None
+    first = alike[0]
+    digest = content_id(*(one.study.name for one in alike)) % 16**6
+    name = f"plan of {len(alike)} questions {digest:06x}"
+    listed = [space for one in alike for space in one.study.definition["spaces"]]
+    study = replace(
+        first.study,
+        name=name,
+        spaces=tuple(space for one in alike for space in one.study.spaces),
+        definition={**first.study.definition, "name": name, "spaces": listed},
+    )
+    counted = tuple(pair for one in alike for pair in one.cells.counted)
+    return Sweep(
+        study,
+        [candidate for one in alike for candidate in one.candidates],
+        replace(first.cells, study=study, counted=counted),
+        sum(one.missing_cells for one in alike),
+        sum(one.missing_rows for one in alike),
+    )
