@@ -271,6 +271,7 @@ class Warehouse(StoredRows):
         watts: float | None = None,
         carbon: float | str | Sequence[float | str] | None = None,
         goodput: float | str | None = None,
+        critical_batch: float | str | None = None,
         top: int = 3,
         estimator: str | None = None,
         allow_large: bool = False,
@@ -286,7 +287,8 @@ class Warehouse(StoredRows):
           `estimator`. Further `inputs` are a shape, attributes of the system, or columns that every
           layout must have;
         - its size: `num_gpus`, or the limits `budget_usd`, `days`, `max_mw` and `max_gpus`;
-        - terms: `price`, `basis`, `electricity_price`, `pue`, `watts`, `carbon`, `goodput`;
+        - terms: `price`, `basis`, `electricity_price`, `pue`, `watts`, `carbon`, `goodput`,
+          `critical_batch`;
         - several `tokens`, accelerators or GPU counts, as lists, or `accelerator` "all": a question
           each. The best answer is returned, with `answers` and `comparison`;
         - `top`, the layouts to return, and `allow_large`, to evaluate also more than 50 million

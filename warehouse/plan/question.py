@@ -115,8 +115,8 @@ class CostTerms:
 
     A budget is compared with the price on `basis`. `prices` are given dollars of a GPU-hour,
     `pues` given overheads of a site, `kwh_prices` given dollars of a kWh, `carbons` given emissions
-    of electricity [kg/kWh]. Of each the first counts in the answer, the others in its tables. With a
-    `critical_batch`, a fit or a number of tokens, the tokens of a run depend on its batch.
+    of electricity [kg/kWh]. Of each the first counts in the answer, the others in its tables.
+    With a `critical_batch`, a fit or a number of tokens, the tokens of a run depend on its batch.
     """
 
     basis: str = BASES[0]

@@ -171,7 +171,9 @@ def read_questions(options: PlanOptions, database: Path) -> list[Question]:
     is refused; where all are asked for it is left out.
     """
     every = _asks_all(options)
-    names = _accelerators(options) if every else options.accelerator or [None]
+    names: Sequence[str | None] = options.accelerator or (None,)
+    if every:
+        names = _accelerators(options)
     tokens, counts = (dict.fromkeys(v or [None]) for v in (options.tokens, options.num_gpus))
     found: dict[object, Question] = {}
     refused: RefusedError | None = None
