@@ -204,10 +204,10 @@ def test_counts_far_beyond_the_batch_have_the_largest_layout(tmp_path: Path) -> 
     # 72 replicas, 24 stages, 16 ranks of heads and 8 of the sequence; a batch of 72 is next to 64
     options = PlanOptions(
         model="gpt3_1.3B",
-        accelerator="H100",
-        tokens=2e10,
+        accelerator=["H100"],
+        tokens=[2e10],
         global_batch_size=[64],
-        num_gpus=10**8,
+        num_gpus=[10**8],
     )
     run, sweep = first_sweep(options, tmp_path / "none.duckdb")
     [largest] = sweep.problems
