@@ -159,6 +159,7 @@ def _read(path: Path) -> dict[str, str]:
             raise InputError(f"{path}: `{key}` is not a setting", f"known: {known}")
         if key in _NUMBERS and type(value) in (int, float):
             content[key] = str(value)
+            _value(key, content[key], f"{path}: `{key}`")
         elif not isinstance(value, str) or not value:
             said = "" if isinstance(value, dict | list) else f" {value!r}"
             if key in _NUMBERS:
