@@ -66,6 +66,8 @@ class Shape(Structure):
     uses_gate_clamp: Flag
     uses_yarn: Flag
     uses_router_bias: Flag
+    uses_post_norm: Flag
+    other_layer_parameters: Real
     sparse_share: Real
 
     @classmethod
@@ -74,7 +76,11 @@ class Shape(Structure):
         dense = columns["num_dense_layers"] / real(columns["num_layers"])
         sparse = np.where(np.greater(columns["num_experts"], 1), 1 - dense, 0.0)[()]
         shape = super().of(columns, sparse_share=sparse, **others)
-        return replace(shape, vocab_size=np.nan_to_num(shape.vocab_size))
+        missing = {
+            name: np.nan_to_num(getattr(shape, name))
+            for name in ("vocab_size", "other_layer_parameters")
+        }
+        return replace(shape, **missing)
 
 
 class Parameters(NamedTuple):
@@ -85,7 +91,7 @@ class Parameters(NamedTuple):
 
     whole: Real
     """Parameters of a layer that every tensor-parallel rank has: norms, router, biases that are
-    added to sums over ranks, and projections down to the latents of attention."""
+    added to sums over ranks, projections down to the latents of attention, and small others."""
 
     experts: Real
     """Parameters of all routed experts of a layer."""
@@ -123,14 +129,14 @@ def parameters(shape: Shape) -> Parameters:
     has_shared = np.where(shape.shared_ffn_hidden_size > 0, sparse, 0.0)
     expert = element * shape.expert_ffn_hidden_size + biased * hidden
     router = shape.num_experts * (hidden + np.where(shape.uses_router_bias, 1.0, 0.0))
-    norms = np.where(gated, 2.0, 4.0) * hidden
+    norms = np.where(shape.uses_post_norm, 2.0, 1.0) * np.where(gated, 2.0, 4.0) * hidden
     small = np.where(shape.uses_qk_norm, 2.0 * shape.head_size, 0.0)
     sinks = np.where(shape.uses_attention_sinks, shape.num_heads, 0.0)
     biases = biased * hidden * (2.0 - sparse + has_shared)
     vocabulary = shape.vocab_size * hidden
     return Parameters(
         attention + sinks + (1 - sparse) * ffn + sparse * shared,
-        down + norms + small + biases + sparse * router,
+        down + norms + small + biases + sparse * router + shape.other_layer_parameters,
         sparse * shape.num_experts * expert,
         vocabulary,
         vocabulary,

@@ -151,7 +151,9 @@ CatalogFile = Annotated[
 
 # ---- problems ----
 
-Model = Annotated[str | None, text_option("--model", "NAME", "The model, in any spelling.")]
+Model = Annotated[
+    str | None, text_option("--model", "NAME", "The model, or the path of its config.json.")
+]
 Accelerator = Annotated[
     str | None, text_option("--accelerator", "NAME", "The accelerator, by any of its names.")
 ]

@@ -72,7 +72,7 @@ OTHER_INPUTS = (
     *OF_OPTIMIZER,
 )
 OPTIONAL = (
-    *("vocab_size", *NARROW_RATES, LIMIT),
+    *("vocab_size", "uses_post_norm", "other_layer_parameters", *NARROW_RATES, LIMIT),
     *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage", "microbatch_group"),
     "framework_release",
 )

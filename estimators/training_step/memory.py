@@ -222,6 +222,7 @@ class Measures:
             "not_full": ~equals(choices.activation_recompute, "full"),
             "dropout": problem.program.uses_dropout,
             "qk_norm": shape.uses_qk_norm,
+            "post_norm": shape.uses_post_norm,
             "gated": shape.uses_glu,
             "shared": np.greater(size.shared_ffn, 0),
             "tensor": np.greater(layout.tensor_parallel, 1),

@@ -354,6 +354,7 @@ def _conditions(size: Size, problem: Problem) -> dict[str, Real]:
         "biased": shape.uses_linear_bias,
         "clamped": shape.uses_gate_clamp,
         "qk_norm": shape.uses_qk_norm,
+        "post_norm": shape.uses_post_norm,
         "dropout": program.uses_dropout,
         "latent": is_latent,
         "yarn": is_slow & ~is_latent,

@@ -224,6 +224,26 @@ def test_norms_of_queries_and_keys_move_and_keep_their_bytes() -> None:
     assert normed["activations_bytes"] - usual["activations_bytes"] == near(2 * elements)
 
 
+def test_norms_behind_the_blocks_are_two_more_norms_of_the_stream() -> None:
+    shape = {**SHAPE, **SLOW, "host_seconds_per_launch": 1.0}
+    usual, normed = step(shape), step({**shape, "uses_post_norm": True})
+    stream = 2 * TOKENS * 512
+    moved = normed["elementwise_seconds"] - usual["elementwise_seconds"]
+    assert moved == near(2 * stream * 10 / 1e9)
+    assert normed["activations_bytes"] - usual["activations_bytes"] == near(2 * 2 * stream)
+    # the ideal machine launches nothing else, and the GPU waits for these
+    assert normed["step_seconds"] == near(2 * (2 + 4))
+
+
+def test_other_parameters_of_a_layer_are_held_by_every_rank() -> None:
+    for ranks in (1, 2):
+        usual, more = (
+            step({**SHAPE, "other_layer_parameters": number}, tensor_parallel=ranks)
+            for number in (None, 1000)
+        )
+        assert more["weights_bytes"] - usual["weights_bytes"] == near(2 * 2 * 1000)
+
+
 def test_biases_and_clamps_of_experts_are_kernels_of_their_own_unless_products_are_fused() -> None:
     mixture = {**SHAPE, **SLOW, "num_experts": 4, "experts_per_token": 2}
     mixture |= {"expert_ffn_hidden_size": 512, "host_seconds_per_launch": 1.0}

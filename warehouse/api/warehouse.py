@@ -35,7 +35,7 @@ from warehouse.ask.why import diagnose_pairs
 from warehouse.database.connection import open_once
 from warehouse.database.copies import back_up_before_sweep
 from warehouse.errors import InputError
-from warehouse.evaluate.csv_parquet import check_source, read_configs
+from warehouse.evaluate.csv_parquet import check_source, read_configs, values_of
 from warehouse.evaluate.file import evaluate_frame, find_relation
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.profiles import profiled_catalog
@@ -143,9 +143,10 @@ class Warehouse(StoredRows):
                 called = str(rows)
                 check_source(Path(rows))
                 rows = read_configs(Path(rows), input_names(chosen, grain), keep_text=False)
-            defined = every_definition(self.path, catalog)
+            configurations = given_frame(rows)
+            defined = every_definition(self.path, catalog, values_of(configurations, "model"))
             evaluated, report = evaluate_frame(
-                *(chosen, given_frame(rows)),
+                *(chosen, configurations),
                 mends_of_options(chosen, variant, None),
                 profiled_catalog(self.path, chosen, profile, defined),
                 relation=grain,
@@ -248,7 +249,7 @@ class Warehouse(StoredRows):
         self,
         *,
         tokens: float | str | Sequence[float | str],
-        model: str | None = None,
+        model: str | Path | None = None,
         accelerator: str | Sequence[str] | None = None,
         num_gpus: int | Sequence[int] | None = None,
         budget_usd: float | None = None,

@@ -54,6 +54,15 @@ def taken_over(values: Mapping[str, Scalar], given: Collection[str]) -> str | No
     return f"taken over from {values['accelerator']}: {', '.join(unchanged)}" if unchanged else None
 
 
+def note_on_model(catalog: Catalog, model: Scalar) -> str:
+    """Return what the definition of a user's own model says of it; empty for published models."""
+    row = catalog.known("model", str(model))
+    if row is None or row["model"] in packaged_catalog().tables["model"]:
+        return ""
+    note = row.get("note")
+    return f"{row['model']}: {note}" if note else ""
+
+
 def with_model_hint(
     error: RefusedError, estimator: Estimator, given: Iterable[str]
 ) -> RefusedError:
@@ -65,7 +74,8 @@ def with_model_hint(
     refusals = []
     for refusal in error.refusals:
         if refusal.column == "model" and "table" in refusal.reason:
-            shape_hint = pairs if missing else "or leave it out: the shape is given"
+            of_file = f"{pairs}, or the path of its config.json"
+            shape_hint = of_file if missing else "or leave it out: the shape is given"
             hint = joined_hint(refusal.hint, listing, shape_hint)
             refusals.append(replace(refusal, hint=hint))
         elif refusal.column in shape and refusal.reason == "is missing":
@@ -126,7 +136,7 @@ def with_stored_shape(
     model = given.get("model")
     if model is None or all(name in given for name in estimator.needed_shape):
         return given, ""
-    if model in definitions_of(database, given, catalog).models:
+    if definitions_of(database, given, catalog).has_model(model):
         return given, ""
     attributes = {name for row in packaged_catalog().tables["model"].values() for name in row}
     columns = ({*attributes, *estimator.needed_shape} & COLUMNS.keys()) - {"model"}

@@ -71,6 +71,7 @@ def evaluate(
     nothing is written and the exit code is 3; with --keep-valid the other rows are evaluated. A
     file without rows gives a result without rows.
     """
+    from warehouse.evaluate.csv_parquet import values_of
     from warehouse.evaluate.file import evaluate_file, find_relation
     from warehouse.studies.definitions import every_definition
 
@@ -78,7 +79,7 @@ def evaluate(
     if after_estimator is not None:
         former, configs = str(configs), after_estimator
     chosen = chosen_estimator(estimator, former)
-    defined = every_definition(db, catalog)
+    defined = every_definition(db, catalog, values_of(configs, "model"))
     mends, grain = mending.mends(chosen), find_relation(chosen, relation)
     run = partial(
         evaluate_file,

@@ -119,7 +119,7 @@ def operations(
     mends = mending.mends(chosen)
     pairs = [*problem.pairs(), *source.given]
     _refuse_mixtures(pairs, source)
-    defined = every_definition(db, problem.catalog)
+    defined = every_definition(db, problem.catalog, [problem.model])
     known = defined.added_to(packaged_catalog())
     rule = ""
     if source.best:

@@ -93,7 +93,7 @@ def show(
     if table is not None:
         hint = "leave --relation out: the table decides it"
         refuse_given({"--relation": relation}, "and `--table` exclude each other", hint)
-        defined = every_definition(db, problem.catalog)
+        defined = every_definition(db, problem.catalog, [problem.model])
         known = profiled_catalog(db, chosen, problem.profile, defined)
         _put_table(chosen, table, [*problem.pairs(), *pairs], mends, known, output)
         return

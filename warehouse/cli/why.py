@@ -81,7 +81,7 @@ def why(
 
 def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     """Return the problem, the batch with its origin, and the layout, a line each."""
-    from warehouse.ask.defaults import CUSTOM_MODEL, CUSTOM_SYSTEM, taken_over
+    from warehouse.ask.defaults import CUSTOM_MODEL, CUSTOM_SYSTEM, note_on_model, taken_over
     from warehouse.ask.plausible import questioned_attributes
     from warehouse.database.catalog import packaged_catalog
     from warehouse.plan.question_words import batch_in_words
@@ -110,6 +110,7 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     if kept := taken_over(values, query.given):
         lines.append(kept)
     catalog = packaged_catalog() if shown is None else shown.catalog
+    lines += filter(None, [note_on_model(catalog, values["model"])])
     lines += questioned_attributes(catalog, values, query.given)
     if shown is not None:
         choices = {name: shown.problem[name] for name in shown.estimator.choice_columns}

@@ -66,6 +66,23 @@ def read_configs(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.
     return frame
 
 
+def values_of(source: Path | pl.DataFrame, column: str) -> list[object]:
+    """Return the distinct values of a column; none if it, or a file, cannot be read."""
+    try:
+        frame = source if isinstance(source, pl.DataFrame) else _scanned(source)
+        if column not in frame.lazy().collect_schema():
+            return []
+        return frame.lazy().select(column).unique().collect()[column].to_list()
+    except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError):
+        return []  # `read_configs` says what is wrong
+
+
+def _scanned(path: Path) -> pl.LazyFrame:
+    if path.suffix.lower() == ".parquet":
+        return pl.scan_parquet(path, glob=False, hive_partitioning=False)
+    return pl.scan_csv(path, glob=False, infer_schema=False)
+
+
 def _read(path: Path, inputs: Collection[str], *, keep_text: bool) -> pl.DataFrame:
     try:
         if path.suffix.lower() == ".parquet":

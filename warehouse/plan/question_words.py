@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warehouse.ask.defaults import taken_over
+from warehouse.ask.defaults import note_on_model, taken_over
 from warehouse.ask.plausible import questioned_attributes
 from warehouse.show.formats import count
 from warehouse.show.units import in_words
@@ -59,8 +59,13 @@ def runs_in_words(runs: Sequence[TrainingRun]) -> str:
 
 
 def doubts(run: TrainingRun) -> list[str]:
-    """Return a line for each given attribute that is far from those of all known accelerators."""
-    return [*questioned_attributes(run.catalog, run.problem, run.request.inputs)]
+    """Return a line for each attribute that is far from those of all known accelerators.
+
+    What the file of the user's own model leaves out or has in addition is a line, too.
+    """
+    note = note_on_model(run.catalog, run.problem.get("model"))
+    doubtful = questioned_attributes(run.catalog, run.problem, run.request.inputs)
+    return [*filter(None, [note]), *doubtful]
 
 
 def assumptions(run: TrainingRun) -> list[str]:

@@ -3,7 +3,7 @@
 A study, or a file given with ``--catalog``, has them in tables [models.NAME] and [systems.NAME].
 Their keys are the columns of reference tables `model` and `system`. `based_on` names a row that
 the missing keys are taken from. A question finds them by name, in the catalog file or in a stored
-study.
+study. A model may also be the config.json of a Hugging Face folder, named by its path.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -27,11 +28,11 @@ from warehouse.database.connection import open_as_it_is
 from warehouse.database.reference import read_table
 from warehouse.errors import DatabaseError, InputError
 from warehouse.limits import accept
+from warehouse.studies.hugging_face import FILE_NAME, is_model_file, load_model
 from warehouse.studies.toml_files import Faults, nearest, read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from pathlib import Path
 
 SECTIONS = {"models": "model", "systems": "system"}
 """Table of a TOML file -> the reference table that its entries extend."""
@@ -60,11 +61,15 @@ do not read them."""
 
 @dataclass(frozen=True)
 class Definitions:
-    """Models and systems that `file` defines: name -> attributes, checked by the dictionary."""
+    """Models and systems that `file` defines: name -> attributes, checked by the dictionary.
+
+    `paths` has the name of each model that a question names by the path of its file.
+    """
 
     models: Mapping[str, Record] = field(default_factory=dict)
     systems: Mapping[str, Record] = field(default_factory=dict)
     file: str = ""
+    paths: Mapping[str, str] = field(default_factory=dict)
 
     def as_data(self) -> dict[str, Any]:
         """Return the definitions as JSON-able data, without empty sections."""
@@ -77,6 +82,7 @@ class Definitions:
 
     def needed_by(self, names: Collection[object]) -> Definitions:
         """Return the definitions of some names, and those that they are based on."""
+        names = {*names, *(self.paths[name] for name in self.paths if name in names)}
         return replace(self, models=_chain(self.models, names), systems=_chain(self.systems, names))
 
     def before(self, others: Definitions) -> Definitions:
@@ -85,19 +91,33 @@ class Definitions:
             {**others.models, **self.models},
             {**others.systems, **self.systems},
             self.file or others.file,
+            {**others.paths, **self.paths},
         )
 
     def added_to(self, catalog: Catalog) -> Catalog:
         """Return `catalog` with these models and systems."""
         try:
-            return extended(catalog, self.models, self.systems)
+            catalog = extended(catalog, self.models, self.systems)
         except RefusedError as error:
             raise InputError.from_refusals(error.refusals, self.file) from None
+        if not self.paths:
+            return catalog
+        spellings = {**catalog.aliases.get("model", {}), **self.paths}
+        return replace(catalog, aliases={**catalog.aliases, "model": spellings})
+
+    def has_model(self, name: str) -> bool:
+        """Return whether a name, or the path of a file, is that of a model."""
+        return name in self.models or name in self.paths
 
 
 def load_definitions(path: Path) -> Definitions:
-    """Read the models and systems of a TOML file; its other tables are ignored."""
+    """Read the models and systems of a TOML file, or the model of a .json file.
+
+    Other tables of a TOML file are ignored.
+    """
     file = str(path)
+    if is_model_file(file):
+        return model_files([file])
     needs = "define models as [models.NAME] and systems as [systems.NAME]"
     table = read_toml(path, "a catalog", needs)
     if not any(section in table for section in SECTIONS):
@@ -191,14 +211,17 @@ def known_definitions(
 ) -> Definitions:
     """Return the definitions of those names that the reference tables do not have.
 
-    A name is looked up in the catalog file (None: that of the settings), then in the stored
-    studies, the newest first. The database is read only for names that nothing else has, and may be
-    missing. Values other than texts are passed over.
+    A name is looked up in the catalog file (None: that of the settings). A path of a model's file
+    is read. Others are looked up in the stored studies, the newest first. The database is read only
+    for names that nothing else has, and may be missing. Values other than texts are passed over.
     """
     texts = {name for name in names if isinstance(name, str)}
     definitions = _catalog_file(catalog)
     unknown = {name for name in texts if not _is_published(name)}
     unknown -= {*definitions.models, *definitions.systems}
+    files = model_files(filter(is_model_file, sorted(unknown)))
+    definitions = files.before(definitions)
+    unknown -= files.paths.keys()
     if unknown and database.exists():
         for of_study in _stored_definitions(database):
             needed = of_study.needed_by(unknown)
@@ -207,13 +230,34 @@ def known_definitions(
     return definitions.needed_by(texts)
 
 
-def every_definition(database: Path, catalog: Path | None = None) -> Definitions:
+def model_files(paths: Iterable[str]) -> Definitions:
+    """Return the models of .json files and of folders with a config.json.
+
+    A name that the package has gets the name of the file behind it. Two files with one name are
+    numbered.
+    """
+    models: dict[str, Record] = {}
+    names: dict[str, str] = {}
+    for path in paths:
+        name, attributes = load_model(Path(path))
+        if _is_published(name):
+            name = f"{name} ({FILE_NAME})"
+        number = sum(known.partition(" #")[0] == name for known in models)
+        names[path] = name if not number else f"{name} #{number + 1}"
+        models[names[path]] = attributes
+    return Definitions(models, file=", ".join(names), paths=names)
+
+
+def every_definition(
+    database: Path, catalog: Path | None = None, names: Iterable[object] = ()
+) -> Definitions:
     """Return all definitions of the catalog file and of the stored studies, for rows of any name.
 
     The catalog, then newer studies count first. A database that cannot be read, for example during
-    a sweep, adds nothing.
+    a sweep, adds nothing. Paths of models' files among `names` are read as well.
     """
-    definitions = _catalog_file(catalog)
+    texts = {name for name in names if isinstance(name, str) and not _is_published(name)}
+    definitions = model_files(filter(is_model_file, sorted(texts))).before(_catalog_file(catalog))
     of_studies: list[Definitions] = []
     with suppress(DatabaseError):
         of_studies = _stored_definitions(database) if database.exists() else []

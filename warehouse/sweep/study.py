@@ -18,6 +18,7 @@ from warehouse.studies.study import load_study, read_study, under
 from warehouse.studies.variants import variants_of_options
 
 if TYPE_CHECKING:
+    from estimators.contract import Space
     from warehouse.studies.study import Study
 
 
@@ -83,4 +84,15 @@ def _with_known_definitions(study: Study, database: Path) -> Study:
     if not known.as_data():
         return study
     defined = study.defined.before(known)
-    return replace(study, defined=defined, definition={**study.definition, **defined.as_data()})
+    spaces = tuple(_by_name(space, known.paths) for space in study.spaces)
+    definition = {**study.definition, **defined.as_data()}
+    if known.paths and "spaces" in definition:  # what is stored does not depend on the file
+        definition["spaces"] = [{k: [*values] for k, values in s.items()} for s in spaces]
+    return replace(study, defined=defined, spaces=spaces, definition=definition)
+
+
+def _by_name(space: Space, paths: Mapping[str, str]) -> Space:
+    """Return a search space with the names of models in place of the paths of their files."""
+    if not paths or "model" not in space:
+        return space
+    return {**space, "model": [paths.get(str(name), name) for name in space["model"]]}
