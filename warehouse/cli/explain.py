@@ -74,6 +74,7 @@ def explain(
 
 
 def _headline(found: Explanation) -> list[str]:
+    from warehouse.ask.defaults import note_on_model
     from warehouse.show.units import in_words
 
     values, results = found.shown.problem, found.shown.results
@@ -95,6 +96,7 @@ def _headline(found: Explanation) -> list[str]:
         f"step {found.step_seconds:.4g} s; nine times in ten {likely} s, if the constants err "
         f"independently; {extreme} s if all err to the fast side, or all to the slow side",
         ", ".join(figures),
+        note_on_model(found.shown.catalog, values.get("model")),
         f"stored problems differ in {', '.join(found.differing)}; this one has the shortest step"
         if found.differing
         else "",

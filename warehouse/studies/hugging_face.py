@@ -174,10 +174,12 @@ def _kind(name: str) -> _Kind:
     removed = entry.get("removes", {})
 
     def joined(part: str) -> dict[str, Any]:
-        former = {k: v for k, v in getattr(base, part).items() if k not in removed.get(part, ())}
-        return former | entry.get(part, {})
+        former: Mapping[str, Any] = getattr(base, part)
+        kept = {key: value for key, value in former.items() if key not in removed.get(part, ())}
+        return {**kept, **entry.get(part, {})}
 
-    return _Kind(*map(joined, ("keys", "defaults", "only", "makes")), entry.get("says", base.says))
+    keys, defaults, only, makes = map(joined, ("keys", "defaults", "only", "makes"))
+    return _Kind(keys, defaults, only, makes, entry.get("says", base.says))
 
 
 class _Reading:
