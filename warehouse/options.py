@@ -151,7 +151,8 @@ CatalogFile = Annotated[
 
 # ---- problems ----
 
-Model = Annotated[
+Model = Annotated[str | None, text_option("--model", "NAME", "The model, in any spelling.")]
+ModelOrFile = Annotated[
     str | None, text_option("--model", "NAME", "The model, or the path of its config.json.")
 ]
 Accelerator = Annotated[
@@ -312,6 +313,7 @@ class RunOptions:
 class ConfigurationOptions(RunOptions):
     """Options of one configuration: those of a run, its length, and what is read for it."""
 
+    model: ModelOrFile = None
     tokens: Tokens = None
     profile: Profile = None
     catalog: CatalogFile = None
@@ -426,7 +428,7 @@ class PlanOptions:
             above=0,
         ),
     ]
-    model: Model = None
+    model: ModelOrFile = None
     accelerator: Annotated[
         list[str] | None,
         text_option(
