@@ -266,7 +266,8 @@ def test_the_documentation_says_how_far_weights_of_gated_models_are_off() -> Non
     shown = {name: fields.split(" | ") for name, fields in rows}
     models: Mapping[str, Mapping[str, Any]] = packaged_catalog().tables["model"]
     dense = {name: row for name, row in models.items() if row["num_experts"] is None}
-    assert set(shown) == {name for name, row in dense.items() if row["uses_glu"]}
+    gated = {name for name, row in dense.items() if row["uses_glu"]}
+    assert set(shown) == {name for name in gated if re.match("llama[23]_", name)}
     for name, fields in shown.items():
         row = models[name]
         square, product = row["hidden_size"] ** 2, row["hidden_size"] * row["ffn_hidden_size"]

@@ -42,7 +42,7 @@ _SIZES = (
     *("q_lora_rank", "kv_lora_rank", "qk_head_size", "qk_rotary_size", "v_head_size"),
     *("attention_window", "window_period", "uses_chunked_attention", "uses_qk_norm"),
     *("uses_attention_sinks", "uses_linear_bias", "uses_gate_clamp", "uses_yarn"),
-    *("uses_router_bias", "seq_len", "vocab_size"),
+    *("uses_router_bias", "uses_post_norm", "other_layer_parameters", "seq_len", "vocab_size"),
 )
 """Sizes that identify a model."""
 
@@ -54,7 +54,8 @@ _PLAIN_SIZES: Row = {
     **dict.fromkeys(("num_mtp_layers", "q_lora_rank", "kv_lora_rank", "qk_rotary_size"), 0),
     **dict.fromkeys(("attention_window", "window_period"), 0),
     **dict.fromkeys(("uses_chunked_attention", "uses_qk_norm", "uses_attention_sinks"), False),
-    **dict.fromkeys(("uses_gate_clamp", "uses_yarn", "uses_router_bias"), False),
+    **dict.fromkeys(("uses_gate_clamp", "uses_yarn", "uses_router_bias", "uses_post_norm"), False),
+    "other_layer_parameters": 0,
 }
 """Size -> its value in models without that feature; their shapes leave it out."""
 
