@@ -132,7 +132,7 @@ def load_definitions(path: Path) -> Definitions:
 def read_definitions(table: Mapping[str, Any], file: str, faults: Faults) -> Definitions:
     """Return the models and systems that `table` defines; `faults` collects the refusals."""
     given = {name: _section(table, name, faults) for name in SECTIONS if name in table}
-    return Definitions(**given, file=file)
+    return Definitions(given.get("models", {}), given.get("systems", {}), file)
 
 
 def _section(table: Mapping[str, Any], section: str, faults: Faults) -> dict[str, Record]:
