@@ -39,7 +39,9 @@ def flag(value: Any) -> Flag:
     """Return flags: False where there is none."""
     if value is None or isinstance(value, bool):
         return np.bool_(value)
-    of_type: Flag = np.asarray(value, dtype=bool)[()]
+    given = np.asarray(value)
+    # an array has NaN where a flag is missing, which as a bool is True
+    of_type: Flag = (given.astype(bool) & np.equal(given, given))[()]
     return of_type
 
 

@@ -158,7 +158,7 @@ def test_a_terminal_keeps_dollars_and_the_columns_that_distinguish_rows(
 
     dollars = ["lowest USD", "highest USD"]
     assert shown(100)[-3:] == ["USD/GPU-hour", *dollars]
-    assert shown(66) == ["model", "basis", *dollars]
+    assert {"model", "basis", *dollars} <= {*shown(66)}
     assert {"model", "basis", "lowest USD"} <= {*shown(60)}
 
 
