@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -34,6 +35,12 @@ LONGEST = 90
 MOST_PARAMETERS = 12
 """Parameters of a command at most; a group of options is one."""
 
+REPEATED = (
+    *("--global-batch-size", "--batch", "--num-gpus", "--gpus", "--tokens", "--accelerator"),
+    *("--pue", "--electricity-price"),
+)
+"""Options that repeat in a plan."""
+
 OWN_MEANING = {
     *(
         ("evaluate", "--out"),
@@ -43,13 +50,13 @@ OWN_MEANING = {
         ("plot", "--show-sql"),
     ),
     *(("sweep", "--force"), ("cost", "--price")),
-    *(("plan", "--global-batch-size"), ("report", "--global-batch-size")),
-    *(("plan", "--batch"), ("report", "--batch")),
+    *(product(("plan", "report"), REPEATED)),
+    *(product(("plan", "report", "why", "explain", "show", "operations"), ("--model",))),
     ("validate", "--details"),
 }
 """Options that differ on purpose: two commands write files of any size, a plot is a picture of one
 query or the list of plots, a sweep replaces cells, a cost has a row for each price, a plan one for
-each batch, and details are those of the command."""
+each value that repeats, a model is a file or a filter, and details are those of the command."""
 
 
 def parameters(name: str) -> list[Any]:
