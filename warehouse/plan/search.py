@@ -194,14 +194,15 @@ def least_seconds_of(run: TrainingRun, cell: Cell) -> float:
 def _most_gpus(run: TrainingRun, wanted: int) -> int:
     """Return the GPU count from which to look down: most counts far above a batch have no layout.
 
-    It is less than twice the largest power of two that has one.
+    It is less than twice the largest power of two that has one. Where none has, as with a degree
+    held at 3, all counts are looked at.
     """
     if candidates_on(run, listed_counts(run, wanted)[0]):
         return wanted
     power = 1 << (wanted.bit_length() - 1)
     while power > 1 and not candidates_on(run, power):
         power //= 2
-    return min(wanted, 2 * power - 1)
+    return min(wanted, 2 * power - 1) if power > 1 else wanted
 
 
 def fewer_gpus(run: TrainingRun, below: int) -> Iterator[int]:
