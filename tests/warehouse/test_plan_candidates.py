@@ -132,6 +132,18 @@ def test_no_run_takes_longer_on_more_gpus(tmp_path: Path) -> None:
         assert np.isfinite(seconds).all()
 
 
+@pytest.mark.parametrize(
+    ("held", "largest"),
+    [({"pipeline_parallel": 3}, 960), ({"pipeline_parallel": 3, "tensor_parallel": 16}, 960)],
+)
+def test_a_held_degree_that_no_power_of_two_has_is_found(
+    held: dict[str, Scalar], largest: int
+) -> None:
+    with reference_tables(Path("none.duckdb")) as connection:
+        sweep = sweep_of(small_run(1_000, held=held), connection)
+    assert list(sweep.problems) == [largest]
+
+
 def test_gpus_that_a_plan_leaves_idle_are_paid_for(tmp_path: Path) -> None:
     database = tmp_path / "idle.duckdb"
     with reference_tables(database) as connection:

@@ -161,6 +161,7 @@ def _rules(found: Diagnosis, lines: list[str]) -> list[Section]:
 
 def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
     """Return rank or excess, the parts of the step next to the best ones, and single changes."""
+    from warehouse.plan.words import probability_in_words
     from warehouse.show.units import layout_in_words, stages_in_words, unless_rounding
 
     assert found.shown is not None
@@ -181,7 +182,8 @@ def _comparison(found: Diagnosis, lines: list[str]) -> list[Section]:
         lines = [*lines, rank + (spare if found.memory else "")]
         if found.fit_probability is not None:
             likely = "likely" if found.is_likely_to_fit else "unlikely"
-            lines.append(f"{likely} to fit: a chance of {100 * found.fit_probability:.0f} %")
+            chance = probability_in_words(found.fit_probability)
+            lines.append(f"{likely} to fit: a chance of {chance}")
     if found.best is None:
         from warehouse.ask.defaults import besides_gpus
 

@@ -188,7 +188,7 @@ class _Search:
         best = self._best_seconds(run, sweep)
         waiting: list[Candidate] = []
         for num_gpus in (*fewer_gpus(run, largest), None):
-            if num_gpus is not None and is_worth_trying(run, num_gpus, best):
+            if num_gpus is not None and is_worth_trying(run, num_gpus, largest, best):
                 cells = candidates_on(run, num_gpus)
                 waiting += [one for one in cells if one.least_seconds < best]
                 if len(waiting) < _AT_ONCE:

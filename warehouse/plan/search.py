@@ -194,14 +194,18 @@ def least_seconds_of(run: TrainingRun, cell: Cell) -> float:
 def _most_gpus(run: TrainingRun, wanted: int) -> int:
     """Return the GPU count from which to look down: most counts far above a batch have no layout.
 
-    It is less than twice the largest power of two that has one.
+    It is less than twice the largest power of two, times the degrees that layouts must have, that
+    has one. Where none has, all counts are looked at.
     """
     if candidates_on(run, listed_counts(run, wanted)[0]):
         return wanted
-    power = 1 << (wanted.bit_length() - 1)
-    while power > 1 and not candidates_on(run, power):
-        power //= 2
-    return min(wanted, 2 * power - 1)
+    degrees = (run.request.held.get(name) for name in run.estimator.relations[0].keys)
+    unit = math.prod(degree for degree in degrees if isinstance(degree, int))
+    doublings = (wanted // unit).bit_length()
+    for num_gpus in (unit << n for n in reversed(range(doublings))):
+        if candidates_on(run, num_gpus):
+            return min(wanted, 2 * num_gpus - 1)
+    return wanted
 
 
 def fewer_gpus(run: TrainingRun, below: int) -> Iterator[int]:
@@ -210,11 +214,13 @@ def fewer_gpus(run: TrainingRun, below: int) -> Iterator[int]:
     yield from (n for n in listed_counts(run, below - 1) if n >= least)
 
 
-def is_worth_trying(run: TrainingRun, num_gpus: int, seconds: float) -> bool:
-    """Return whether a run on a GPU count might be faster than `seconds`, the best one so far."""
-    asked = run.request.num_gpus or num_gpus
-    if math.isinf(seconds) and asked >= _HALF:
-        return 2 * num_gpus > asked
+def is_worth_trying(run: TrainingRun, num_gpus: int, largest: int, seconds: float) -> bool:
+    """Return whether a run on a GPU count might be faster than `seconds`, the best one so far.
+
+    `largest` is the largest count that has a layout.
+    """
+    if math.isinf(seconds) and largest >= _HALF:
+        return 2 * num_gpus > largest
     return run.least_seconds_of_one_gpu / num_gpus < seconds
 
 
