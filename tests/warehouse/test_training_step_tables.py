@@ -290,9 +290,12 @@ def test_dense_models_have_no_experts_and_mixtures_say_all_of_theirs() -> None:
         *("num_experts", "experts_per_token", "expert_ffn_hidden_size"),
         *("num_shared_experts", "num_dense_layers"),
     )
+    mixtures = set()
     for name, row in packaged_catalog().tables["model"].items():
         given = [row[column] is not None for column in columns]
-        assert all(given) if name in {*MIXTURES, *COUNTED_ELSEWHERE} else not any(given), name
+        assert all(given) or not any(given), name
+        mixtures |= {name} if all(given) else set()
+    assert {*MIXTURES, *COUNTED_ELSEWHERE} <= mixtures
 
 
 # ---- published measurements ----
