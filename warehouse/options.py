@@ -50,8 +50,8 @@ def number_option(
 
 def whole_option(name: str, text: str, *more_names: str, show_default: bool | str = True) -> Option:
     """Return an option that holds a whole number of at least 1, which a column can store."""
-    limits = {"whole": True, "least": 1, "most": 2**31 - 1}
-    return number_option(name, text, *more_names, show_default=show_default, **limits)
+    number = Number(name, whole=True, least=1, most=2**31 - 1)
+    return Option(name, text, more_names, "N", show_default, None, number)
 
 
 def text_option(name: str, metavar: str, text: str, *, show_default: bool | str = True) -> Option:

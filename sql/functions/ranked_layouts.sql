@@ -7,11 +7,11 @@
 -- problems. A condition problem_id = ... gives the same rows, but for more than twenty ranks it
 -- reads the times of all layouts.
 --
--- For more than twenty ranks, the macro finds the times of the best of each problem from few columns,
--- then reads and ranks only the layouts with these times. DuckDB filters the scan of the layouts by
--- the times only if the join has no other equality, so the macro compares the other columns in a
--- list. The result takes the columns of the problem from the times, so that conditions on them
--- filter the times as well.
+-- For more than twenty ranks, the macro finds the times of the best of each problem from few
+-- columns, then reads and ranks only the layouts with these times. DuckDB filters the scan of the
+-- layouts by the times only if the join has no other equality, so the macro compares the other
+-- columns in a list. The result takes the columns of the problem from the times, so that
+-- conditions on them filter the times as well.
 -- Example: select num_gpus, rank_by_time, step_seconds from ranked_layouts(30)
 -- order by num_gpus, rank_by_time limit 5
 create or replace macro ranked_layouts(last_rank, of_problem := null) as table

@@ -2,8 +2,8 @@
 -- Grain: one row per problem, estimator, estimator_version and variant
 -- Key: problem_id, estimator, estimator_version, variant
 --
--- The fastest that is likely to fit in memory, else the likeliest (macro layout_order). NULL where no
--- layout fits. is_whole_space is false where no cell covers the whole space, only
+-- The fastest that is likely to fit in memory, else the likeliest (macro layout_order). NULL where
+-- no layout fits. is_whole_space is false where no cell covers the whole space, only
 -- evaluated files or kept degrees: the best of few layouts is not the result of a search. Problems
 -- with the same `searched` are searched as widely: it holds the choices whose whole space is
 -- stored, or else the kept values. Choices that it does not name are fused attention, no

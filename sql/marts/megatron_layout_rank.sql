@@ -30,13 +30,14 @@ evaluated as (
         published.estimator,
         published.variant,
         configuration.fits_memory,
-        is_likely_to_fit(configuration) as is_likely,
+        -- the macros take the whole row
+        is_likely_to_fit(configuration) as is_likely, -- noqa: RF02
         configuration.step_seconds < published.step_seconds as is_faster,
         configuration.activation_recompute = published.activation_recompute
             as is_same_recompute,
         -- compared field by field, so that ties are broken the same way every time
         struct_pack(
-            fit_risk := fit_risk(configuration),
+            fit_risk := fit_risk(configuration), -- noqa: RF02
             step_seconds := configuration.step_seconds,
             strategy := configuration.strategy,
             tensor_parallel := configuration.tensor_parallel,

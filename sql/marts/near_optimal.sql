@@ -6,8 +6,8 @@
 -- recomputations are listed. is_whole_space is false where only some layouts were evaluated.
 -- near_optimal_layouts(percent) takes other percentages and has the layouts themselves.
 --
--- Faster layouts that are riskier than the best (macro fit_risk) are left out. Layouts within 5 % of
--- the best of their cell are among its leading rows.
+-- Faster layouts that are riskier than the best (macro fit_risk) are left out. Layouts within 5 %
+-- of the best of their cell are among its leading rows.
 with near_layout as (
     select
         near_configuration_source.*,
@@ -21,7 +21,8 @@ with near_layout as (
         on near_configuration_source.problem_id = problem_group.problem_id
     where
         near_configuration_source.fits_memory is distinct from false
-        and fit_risk(near_configuration_source) <= best_of_problem.best.fit_risk
+        -- the macro takes the whole row
+        and fit_risk(near_configuration_source) <= best_of_problem.best.fit_risk -- noqa: RF02
         and near_configuration_source.step_seconds <= best_of_problem.best.step_seconds * 1.05
 )
 
