@@ -45,7 +45,7 @@ _LEAST_RUNS = 4
 def published_range(catalog: Catalog, active_parameters: float) -> tuple[float, float]:
     """Return the least and the most tokens of a batch in published runs of models of a size.
 
-    Ramps at the beginning of a run are left out. The size is that of the active parameters.
+    Batches of a ramp at the beginning of a run do not count. The size is in active parameters.
     """
     rows = [row for row in catalog.tables["batch_range"].values() if row["batch_phase"] != "ramp"]
     sized = [

@@ -54,9 +54,9 @@ OWN_MEANING = {
     *(product(("plan", "report", "why", "explain", "show", "operations"), ("--model",))),
     ("validate", "--details"),
 }
-"""Options that differ on purpose: two commands write files of any size, a plot is a picture of one
-query or the list of plots, a sweep replaces cells, a cost has a row for each price, a plan one for
-each value that repeats, a model is a file or a filter, and details are those of the command."""
+"""Options that differ on purpose. Two commands write files of any size. A plot is a picture of one
+query, or the list of plots. A sweep replaces cells. A cost has a row for each price, a plan a row
+for each repeated value. A model is a file, or a filter. Details are those of the command."""
 
 
 def parameters(name: str) -> list[Any]:

@@ -36,3 +36,8 @@ def test_some_rows_of_a_batch_are_a_structure_again() -> None:
     rows = layout.take(np.array([2, 0]))
     assert np.asarray(rows.tensor_parallel).tolist() == [4.0, 1.0]
     assert rows.pipeline_parallel == 8.0
+
+
+def test_a_flag_that_is_missing_in_a_batch_is_false() -> None:
+    assert flag(np.array([np.nan, 1.0, 0.0])).tolist() == [False, True, False]
+    assert flag(np.array([None, True, np.nan], dtype=object)).tolist() == [False, True, False]
