@@ -15,8 +15,8 @@ from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.space import evaluated
 from warehouse.options import DEFAULT_PLANNER
 from warehouse.plan.question import PlanRequest, TrainingRun, reference_tables, resolve
-from warehouse.plan.run import answer_plan, sweep_of
-from warehouse.plan.search import batch_on, candidates_on, listed_counts
+from warehouse.plan.run import answer_plan
+from warehouse.plan.search import batch_on, candidates_on, listed_counts, plan_first_sweep
 
 
 def small_run(
@@ -104,7 +104,7 @@ def fastest_of_all(run: TrainingRun) -> float:
 def answered(run: TrainingRun, database: Path) -> tuple[int, int, float]:
     """Return used and idle GPUs and the time of a plan."""
     with reference_tables(database) as connection:
-        sweep = sweep_of(run, connection)
+        sweep = plan_first_sweep(run, connection)
     answer = answer_plan(run, sweep, database)
     return answer.num_gpus, answer.num_idle_gpus, float(answer.best["training_seconds"])
 
@@ -140,7 +140,7 @@ def test_a_held_degree_that_no_power_of_two_has_is_found(
     held: dict[str, Scalar], largest: int
 ) -> None:
     with reference_tables(Path("none.duckdb")) as connection:
-        sweep = sweep_of(small_run(1_000, held=held), connection)
+        sweep = plan_first_sweep(small_run(1_000, held=held), connection)
     assert list(sweep.problems) == [largest]
 
 
@@ -148,7 +148,7 @@ def test_gpus_that_a_plan_leaves_idle_are_paid_for(tmp_path: Path) -> None:
     database = tmp_path / "idle.duckdb"
     with reference_tables(database) as connection:
         run = small_run(13, held={"tensor_parallel": 1, "activation_recompute": "none"})
-        sweep = sweep_of(run, connection)
+        sweep = plan_first_sweep(run, connection)
     answer = answer_plan(run, sweep, database)
     assert answer.num_gpus + answer.num_idle_gpus == 13
     assert answer.num_idle_gpus > 0

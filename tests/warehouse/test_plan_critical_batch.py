@@ -13,7 +13,8 @@ from warehouse.plan.answer import PlanAnswer
 from warehouse.plan.document import document
 from warehouse.plan.question import CostTerms, PlanRequest, TrainingRun, reference_tables, resolve
 from warehouse.plan.question_words import assumptions
-from warehouse.plan.run import answer_plan, sweep_of
+from warehouse.plan.run import answer_plan
+from warehouse.plan.search import plan_first_sweep
 
 SMALL = PlanRequest(
     DEFAULT_PLANNER,
@@ -34,7 +35,7 @@ def run_of(batch: int | None, critical: Term | None, others: tuple[int, ...] = (
 
 def answer_of(run: TrainingRun, database: Path) -> PlanAnswer:
     with reference_tables(database) as connection:
-        sweep = sweep_of(run, connection)
+        sweep = plan_first_sweep(run, connection)
     return answer_plan(run, sweep, database)
 
 

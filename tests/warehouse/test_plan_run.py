@@ -10,8 +10,8 @@ import pytest
 
 from estimators.contract import Scalar
 from warehouse.plan.question import PlanRequest, RunLimits, TrainingRun, reference_tables, resolve
-from warehouse.plan.run import answer_plan, steps_in_words, store_sweep, sweep_of
-from warehouse.plan.search import Sweep
+from warehouse.plan.run import answer_plan, steps_in_words, store_sweep
+from warehouse.plan.search import Sweep, plan_first_sweep
 
 HELD: dict[str, Scalar] = {"tensor_parallel": 1, "context_parallel": 1}
 
@@ -44,7 +44,7 @@ def test_the_steps_of_a_plan_are_said_before_anything_is_written(
     reference: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     run = run_within(RunLimits(), 8)
-    sweep = sweep_of(run, reference)
+    sweep = plan_first_sweep(run, reference)
     assert sorted(sweep.problems) == [8]
     assert steps_in_words(run, sweep, 1) == [
         sweep.in_words(),
@@ -52,7 +52,7 @@ def test_the_steps_of_a_plan_are_said_before_anything_is_written(
         "read the best layout on the best count, with cost and error",
     ]
     run = run_within(RunLimits(days=1))
-    assert steps_in_words(run, sweep_of(run, reference), 5)[1:] == [
+    assert steps_in_words(run, plan_first_sweep(run, reference), 5)[1:] == [
         "sweep up to three counts between the best of these and the next",
         "read the best 5 layouts on the best count, with cost and error",
     ]
@@ -63,7 +63,7 @@ def test_the_first_sweep_is_the_same_however_often_it_is_built(
     reference: duckdb.DuckDBPyConnection,
 ) -> None:
     run = run_within(RunLimits(max_mw=0.01))
-    assert sweep_of(run, reference) == sweep_of(run, reference)
+    assert plan_first_sweep(run, reference) == plan_first_sweep(run, reference)
 
 
 @pytest.mark.long
@@ -78,7 +78,7 @@ def test_a_refinement_leads_to_one_more_sweep(
         stored.append(sweep)
         store_sweep(sweep, database)
 
-    answer = answer_plan(run, sweep_of(run, reference), path, store=store)
+    answer = answer_plan(run, plan_first_sweep(run, reference), path, store=store)
     # 12.5 kW feed 11 GPUs at 1,052 W each: of the powers 8 is the best, then 10 to 14 are tried
     first, second = (set(sweep.problems) for sweep in stored)
     assert first == {1, 2, 4, 8, 16}
@@ -87,7 +87,7 @@ def test_a_refinement_leads_to_one_more_sweep(
     assert [line["num_gpus"] for line in answer.counts] == sorted(second)
     # asked again, nothing is swept
     with reference_tables(path) as connection:
-        again = sweep_of(run, connection)
+        again = plan_first_sweep(run, connection)
     assert "stored already" in again.in_words()
     written = path.stat().st_mtime_ns
     repeated = answer_plan(run, again, path)

@@ -46,8 +46,6 @@ from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from duckdb import DuckDBPyConnection
-
     from warehouse.options import PlanOptions
     from warehouse.plan.queries import GpuRates, Line
     from warehouse.plan.question import TrainingRun
@@ -73,12 +71,7 @@ def first_sweep(
         terms = read_terms(options, reference)
         run = resolve(request, terms, lambda: load_profiles(database))
         on_run(run)
-        return run, sweep_of(run, reference)
-
-
-def sweep_of(run: TrainingRun, connection: DuckDBPyConnection) -> Sweep:
-    """Return the first sweep of a run; evaluate and write nothing."""
-    return plan_first_sweep(run, connection)
+        return run, plan_first_sweep(run, reference)
 
 
 def steps_in_words(run: TrainingRun, sweep: Sweep, top: int) -> list[str]:

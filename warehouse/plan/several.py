@@ -21,8 +21,8 @@ from warehouse.evaluate.profiles import load_profiles
 from warehouse.plan.compare import LimitsMissedError
 from warehouse.plan.question import is_all, read_request, read_terms, reference_tables, resolve
 from warehouse.plan.question_words import run_in_words
-from warehouse.plan.run import answer_plan, store_sweep, sweep_of
-from warehouse.plan.search import Sweep, plan_sweep
+from warehouse.plan.run import answer_plan, store_sweep
+from warehouse.plan.search import Sweep, plan_first_sweep, plan_sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,7 +200,7 @@ def read_questions(options: PlanOptions, database: Path) -> list[Question]:
             if key in found:  # two names of one accelerator
                 continue
             try:
-                found[key] = Question(one, (first, second), run, sweep_of(run, reference))
+                found[key] = Question(one, (first, second), run, plan_first_sweep(run, reference))
             except InputError as error:
                 found[key] = Question(one, (first, second), run, None, error)
             except RefusedError as error:
