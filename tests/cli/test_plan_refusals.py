@@ -89,6 +89,7 @@ def test_a_number_in_another_unit_is_refused_before_a_row_is_stored(
 
 def test_the_option_is_named_as_it_was_typed(refusal: Refusal) -> None:
     assert refusal(*QUESTION, "--gpus", 0) == (2, "`--gpus` 0 must be at least 1\n")
+    assert refusal(*QUESTION, "--gpus", "1e30")[1].startswith("`--gpus` 1e30 must be at most ")
     assert refusal(*QUESTION, "--num-gpus=0") == (2, "`--num-gpus` 0 must be at least 1\n")
 
 

@@ -301,6 +301,21 @@ def test_a_limit_is_one_of_the_median_and_may_be_exceeded_by_the_slow_end(
     assert limits_in_words(cast("PlanAnswer", answer)) == unknown
 
 
+@pytest.mark.parametrize(
+    ("usd", "exceeded"), [(100, "both"), (130, "--days")], ids=["both", "the days alone"]
+)
+def test_two_limits_are_one_sentence(usd: float, exceeded: str) -> None:
+    limits = SimpleNamespace(days=11, budget_usd=usd)
+    answer = SimpleNamespace(
+        run=SimpleNamespace(request=SimpleNamespace(limits=limits)),
+        best={"training_seconds": 10 * 86_400, "step_seconds": 1.0},
+        own_count={"cost_usd": 100},
+        uncertainty=SimpleNamespace(likely=(0.9, 1.2)),
+    )
+    said = f"--days 11 and --budget-usd {usd} limit the median; the slow end exceeds {exceeded}"
+    assert limits_in_words(cast("PlanAnswer", answer)) == [said]
+
+
 # ---- in a browser ----
 
 

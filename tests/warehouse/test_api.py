@@ -780,13 +780,13 @@ def test_nothing_is_written_unless_it_is_asked_for(
 def test_a_plan_is_stored_as_by_the_command_and_takes_the_names_of_its_options(
     tmp_path: Path,
 ) -> None:
-    reader = Warehouse(tmp_path / "new.duckdb")
+    reader: Any = Warehouse(tmp_path / "new.duckdb")  # its type has the long names alone
     question = {"model": "megatron_1.7B", "accelerator": "A100", "tokens": "1G"}
-    planned = reader.plan(**question, gpus=8, batch=64)  # type: ignore[arg-type]
+    planned = reader.plan(**question, gpus=8, batch=64)
     assert planned.num_gpus == 8
-    assert reader.rank(gpus=8, batch=64).height > 0  # type: ignore[arg-type]
+    assert reader.rank(gpus=8, batch=64).height > 0
     with pytest.raises(UsageError, match="`gpus` and `num_gpus` are the same"):
-        reader.rank(gpus=8, num_gpus=8)  # type: ignore[arg-type]
+        reader.rank(gpus=8, num_gpus=8)
 
 
 def test_any_statement_is_executed_and_its_rows_returned(writer: Warehouse, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Models from the config.json of Hugging Face: their shapes, their parameters and their errors.
 
 hugging_face_configs.json has configurations with the keys that matter, as their files have them.
-The parameters are those of the model that transformers 5.24.0 makes of each, without weights: all
-of its parameters, and the biases of routers that it keeps as buffers.
+transformers 5.24.0 built each model without weights. The counts are those of its parameters, and of
+the biases of routers, which it keeps as buffers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DENSE, MIXTURE = "Qwen/Qwen3-32B", "zai-org/GLM-4.5"
 
 
 def config(name: str, **other: Any) -> dict[str, Any]:
-    """Return a known configuration; a key of which the value is `...` is left out."""
+    """Return a known configuration, without the keys whose value is `...`."""
     changed = {**MODELS[name]["config"], **other}
     return {key: value for key, value in changed.items() if value is not ...}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,14 @@ from estimators.contract import Scalar
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.space import evaluated
 from warehouse.options import DEFAULT_PLANNER
-from warehouse.plan.question import PlanRequest, TrainingRun, reference_tables, resolve
+from warehouse.plan.compare import counts_between
+from warehouse.plan.question import (
+    PlanRequest,
+    RunLimits,
+    TrainingRun,
+    reference_tables,
+    resolve,
+)
 from warehouse.plan.run import answer_plan
 from warehouse.plan.search import batch_on, candidates_on, listed_counts, plan_first_sweep
 
@@ -142,6 +150,18 @@ def test_a_held_degree_that_no_power_of_two_has_is_found(
     with reference_tables(Path("none.duckdb")) as connection:
         sweep = plan_first_sweep(small_run(1_000, held=held), connection)
     assert list(sweep.problems) == [largest]
+
+
+def test_listed_counts_next_to_the_nearest_miss_are_tried() -> None:
+    limits = RunLimits(budget_usd=100, days=10)
+    run = replace(small_run(32), request=replace(small_run(32).request, limits=limits))
+    # 16 GPUs miss the days by 5 %, 8 by 100 %, and 32 miss the dollars by 30 %
+    lines = [
+        {"num_gpus": n, "training_seconds": days * 86_400, "cost_usd": usd, "power_watts": None}
+        for n, days, usd in ((8, 20, 50), (16, 10.5, 90), (32, 6, 130))
+    ]
+    between = [9, 10, 12, 14, 15, 18, 20, 21, 24, 25, 27, 28, 30]
+    assert counts_between(run, [8, 16, 32], lines) == between
 
 
 def test_gpus_that_a_plan_leaves_idle_are_paid_for(tmp_path: Path) -> None:
