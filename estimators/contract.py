@@ -213,6 +213,11 @@ class Search(ABC):
     row_columns: frozenset[str] = frozenset()
     """Names whose values are rows of a cell; values of the others are cells."""
 
+    @property
+    def neutral(self) -> Mapping[str, Scalar]:
+        """Choices that are left out of the id of a cell at these values."""
+        return {}
+
     @abstractmethod
     def cells(self, space: Space, catalog: Catalog, mends: Mends) -> Iterator[Cell]:
         """Yield the cells of a space, few of them in memory at once; `check` it first."""

@@ -355,15 +355,18 @@ class Estimator:
         del values
         return math.nan, math.nan
 
-    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
-        """Return a lower bound of the step of every layout of a cell [s]; 0 if none is known.
+    def least_step_seconds(self, cells: Sequence[Cell], catalog: Catalog) -> Array:
+        """Return a lower bound of the step of every layout of each cell [s]; 0 if none is known.
 
-        A plan leaves out cells that cannot win by it.
+        A plan leaves out cells that cannot win by it. The cells have the same mends.
         """
         del catalog
-        given = {**dict.fromkeys(self.optional_columns), **cell.values}
-        columns = {n: np.array([np.nan if v is None else v]) for n, v in given.items()}
-        return float(np.nan_to_num(self.step.least_seconds(columns)[0]))
+        given = [{**dict.fromkeys(self.optional_columns), **cell.values} for cell in cells]
+        columns = {
+            name: np.array([np.nan if row[name] is None else row[name] for row in given])
+            for name in given[0]
+        }
+        return np.nan_to_num(self.step.least_seconds(columns))
 
     def complete(self, inputs: Inputs, relation: Relation, catalog: Catalog, mends: Mends) -> None:
         """Fill defaults of a batch of rows, and refuse faulty rows."""

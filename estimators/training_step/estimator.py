@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -237,10 +237,10 @@ class TrainingStep(SearchedEstimator):
         whole, active = layer_parameters(shape_of(values))
         return float(whole), float(active)
 
-    def least_step_seconds(self, cell: Cell, catalog: Catalog) -> float:
-        """Return seconds that no layout of a cell is below; see module `least`."""
-        values = {**dict.fromkeys(self.optional_columns), **cell.values}
-        return least_step_seconds(values, cell.fixed, self.search_rules(cell.mends), catalog)
+    def least_step_seconds(self, cells: Sequence[Cell], catalog: Catalog) -> Array:
+        """Return seconds that no layout of each cell is below; see module `least`."""
+        rules = self.search_rules(cells[0].mends)
+        return least_step_seconds(cells, self.optional_columns, rules, catalog)
 
     def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog

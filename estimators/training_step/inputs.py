@@ -226,6 +226,8 @@ def _look_up_shape(inputs: Inputs, catalog: Catalog, is_known: Array) -> Array:
     models: Array = np.full(inputs.num_rows, None, dtype=object)
     for label, record in catalog.tables.get("model", {}).items():
         rows = np.flatnonzero(inputs["hidden_size"] == record["hidden_size"])
+        if not len(rows):
+            continue
         for name, value in _coarse_shape(record).items():
             rows = rows[_is_value(inputs[name][rows], OF_DENSE.get(name), value)]
         models[rows] = label

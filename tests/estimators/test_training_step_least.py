@@ -54,7 +54,7 @@ def shares_of_least(machine: str, number: int) -> list[float]:
     for cell in cells_on(machine, number):
         fastest = least_of_all(cell)
         if fastest is not None:
-            shares.append(TRAINING_STEP.least_step_seconds(cell, CATALOG) / fastest)
+            shares.append(TRAINING_STEP.least_step_seconds([cell], CATALOG)[0] / fastest)
     return shares
 
 
@@ -75,7 +75,7 @@ def test_no_layout_on_any_machine_is_faster_than_the_least_step(machine: str) ->
 def test_a_cell_without_layouts_has_no_least_step() -> None:
     [cell, *_] = cells_on("H100 SXM 80GB", 1)
     held = Cell(**{**vars(cell), "fixed": {"tensor_parallel": 7919}})
-    assert TRAINING_STEP.least_step_seconds(held, CATALOG) == math.inf
+    assert TRAINING_STEP.least_step_seconds([held], CATALOG) == math.inf
 
 
 def test_the_bound_of_a_large_run_is_close() -> None:
@@ -96,4 +96,4 @@ def test_the_bound_of_a_large_run_is_close() -> None:
         out = {name: np.empty(len(layouts["zero_stage"]), dtypes[name]) for name in names}
         TRAINING_STEP.estimate(RELATION, cell.values, layouts, cell.mends, out, CATALOG)
         fastest = min(fastest, out["step_seconds"][out["fits_memory"]].min(initial=math.inf))
-    assert 0.85 < TRAINING_STEP.least_step_seconds(cell, CATALOG) / fastest < 1
+    assert 0.85 < TRAINING_STEP.least_step_seconds([cell], CATALOG)[0] / fastest < 1

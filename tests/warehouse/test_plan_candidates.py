@@ -24,7 +24,14 @@ from warehouse.plan.question import (
     resolve,
 )
 from warehouse.plan.run import answer_plan
-from warehouse.plan.search import batch_on, candidates_on, listed_counts, plan_first_sweep
+from warehouse.plan.search import (
+    batch_on,
+    candidates_on,
+    listed_counts,
+    plan_first_sweep,
+    study_of,
+)
+from warehouse.sweep.cells import cells_of_study
 
 
 def small_run(
@@ -138,6 +145,21 @@ def test_no_run_takes_longer_on_more_gpus(tmp_path: Path) -> None:
         seconds = [found[2] for _, found in times]
         assert seconds == sorted(seconds, reverse=True), times
         assert np.isfinite(seconds).all()
+
+
+@pytest.mark.parametrize("estimator", [DEFAULT_PLANNER, "roofline"])
+@pytest.mark.parametrize("model", ["gpt3_1.3B", "llama3_70B"])
+def test_the_study_of_a_plan_has_the_cells_of_its_candidates(estimator: str, model: str) -> None:
+    run = small_run(64, model=model, estimator=estimator, held={"pipeline_parallel": 2})
+    found = [one for num_gpus in (64, 56, 2) for one in candidates_on(run, num_gpus)]
+    assert len({one.num_gpus for one in found}) > 1
+    with_bound = [one for one in found if one.least_seconds < found[0].least_seconds]
+    assert candidates_on(run, 64, found[0].least_seconds) == [
+        one for one in with_bound if one.num_gpus == 64
+    ]
+    study = study_of(run, found)
+    cells = {cell.id for cell in cells_of_study(study, run.catalog)}
+    assert cells >= {one.cell.id for one in found}
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def cells_of_problem(
     problem = Problem({name: values[name] for name in estimator.problem_columns})
     given = {name: held.get(name, values[name]) for name in estimator.choice_columns}
     searched = {n: some for n, some in estimator.searched_choices.items() if n not in held}
+    neutral = estimator.neutral_choices if estimator.search is None else estimator.search.neutral
     cells = []
     for combination in itertools.product(*searched.values()):
         choices = estimator.consistent_choices(
@@ -55,7 +56,7 @@ def cells_of_problem(
                 mends,
                 choices,
                 {name: held[name] for name in relation.keys if name in held},
-                neutral=estimator.neutral_choices,
+                neutral=neutral,
             )
         )
     return list(estimator.with_idle_layouts(mends, lambda: cells))

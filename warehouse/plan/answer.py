@@ -276,9 +276,9 @@ def _read_runs(
     Within limits these have the slow end of their time. Call it in a block of
     `QueryCache.fastest_of`.
     """
-    parts.read("costs", queries.costs(run, problem))
-    parts.read("energies", queries.energies(run, problem))
-    rates = queries.gpu_rates(run, parts.ask, problem)
+    prices = parts.read("costs", queries.costs(run, problem))
+    powers = parts.read("energies", queries.energies(run, problem))
+    rates = queries.gpu_rates(run, prices, powers)
     counts = parts.read("counts", queries.counts(run, problems, rates))
     parts.read("published_runs", queries.published_runs(run, problem))
     parts.queries["least_memory"] = queries.least_memory(run, problems)

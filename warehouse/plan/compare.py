@@ -51,7 +51,8 @@ def compare_counts(
         rates = GpuRates()
         if lines := ask(queries.counts(run, problems, rates)):
             ask.keep_runs(problems)
-            rates = queries.gpu_rates(run, ask, lines[0]["problem_id"])
+            asked = (of(run, lines[0]["problem_id"]) for of in (queries.costs, queries.energies))
+            rates = queries.gpu_rates(run, *map(ask, asked))
             lines = ask(queries.counts(run, problems, rates))
     if not lines:
         raise nothing_fits(run, ask, sweep, lines)

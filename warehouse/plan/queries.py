@@ -10,7 +10,7 @@ from warehouse.database.sql_text import double, literal, value_literal
 from warehouse.show.units import STEP_PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from estimators.contract import Scalar
     from warehouse.plan.question import TrainingRun
@@ -411,14 +411,15 @@ def _goodput(run: TrainingRun) -> str:
     return "" if goodput is None else f", assumed_goodput := {double(goodput)}"
 
 
-def gpu_rates(run: TrainingRun, ask: Callable[[str], Sequence[Line]], problem: int) -> GpuRates:
-    """Return price and power as the views of costs have them for the runs of a problem.
+def gpu_rates(run: TrainingRun, prices: Sequence[Line], powers: Sequence[Line]) -> GpuRates:
+    """Return price and power of one GPU.
 
-    Call it where queries see the fastest candidates of the problem.
+    Parameters
+    ----------
+    prices, powers
+        Rows of `costs` and `energies`.
     """
     basis = "given" if run.terms.price is not None else run.terms.basis
-    prices = ask(costs(run, problem))
-    powers = ask(energies(run, problem))
     price = next((line["usd_per_gpu_hour"] for line in prices if line["basis"] == basis), None)
     watts = powers[0]["watts_per_gpu"] if powers else None
     if watts is None:

@@ -119,13 +119,7 @@ def answer_plan(
         chosen, sweeps = run, [sweep, search.fewer_gpus(run, sweep)]
     with open_for_read(database) as connection, asking(chosen, connection) as ask:
         answer = read_answer(chosen, ask, sweeps, top)
-    batches = []
-    if run.other_batches:
-        bounds = (
-            one.least_seconds for one in sweeps[-1].candidates if one.num_gpus == answer.num_gpus
-        )
-        over_bound = answer.best["training_seconds"] / min(bounds)
-        batches = search.other_batches(chosen, answer.num_gpus, over_bound)
+    batches = search.other_batches(chosen, answer) if run.other_batches else []
     return replace(answer, batches=batches, batch_note=_batch_note(run, chosen, answer.num_gpus))
 
 
@@ -182,8 +176,7 @@ class _Search:
         waiting: list[Candidate] = []
         for num_gpus in (*fewer_gpus(run, largest), None):
             if num_gpus is not None and is_worth_trying(run, num_gpus, largest, best):
-                cells = candidates_on(run, num_gpus)
-                waiting += [one for one in cells if one.least_seconds < best]
+                waiting += candidates_on(run, num_gpus, best)
                 if len(waiting) < _AT_ONCE:
                     continue
             if waiting:
@@ -227,39 +220,41 @@ class _Search:
         _, nearest, sweeps = min(failed, key=itemgetter(0))
         return nearest, sweeps
 
-    def other_batches(self, run: TrainingRun, num_gpus: int, over_bound: float) -> list[Line]:
-        """Store other batches on one GPU count, and return the figures of each, ascending.
-
-        `over_bound` is the time of the answer over its least lower bound.
-        """
+    def other_batches(self, run: TrainingRun, answer: PlanAnswer) -> list[Line]:
+        """Store other batches on the count of an answer; return the figures of each, ascending."""
+        num_gpus = answer.num_gpus
         runs = {batch: replace(run, batch=batch) for batch in run.other_batches}
         cells = {batch: candidates_on(each, num_gpus) for batch, each in runs.items()}
-        found = {batch: some for batch, some in cells.items() if some}
-        if not found:
-            return []
+        found = {
+            some[0].cell.problem.id: (runs[batch], some) for batch, some in cells.items() if some
+        }
         # The time of a batch is about as far above its bound as that of the answer: one sweep
         # nearly always has its fastest layout.
-        likely = [
+        last = (one for one in answer.sweeps[-1].candidates if one.num_gpus == num_gpus)
+        over_bound = answer.best["training_seconds"] / min(map(_least_seconds, last))
+        tried: list[Candidate] = []
+        more = [
             one
-            for some in found.values()
+            for _, some in found.values()
             for one in some
             if one.least_seconds <= over_bound * min(map(_least_seconds, some))
         ]
-        batch_of = {some[0].cell.problem.id: batch for batch, some in found.items()}
-        seconds = {
-            line["problem_id"]: line["training_seconds"]
-            for line in self._lines_at(runs, batch_of, self._stored(run, likely))
-        }
-        tried = {one.cell.id for one in likely}
-        more = [
-            one
-            for some in found.values()
-            for one in some
-            if one.cell.id not in tried
-            and one.least_seconds < seconds.get(one.cell.problem.id, math.inf)
-        ]
-        lines = self._lines_at(runs, batch_of, self._stored(run, [*likely, *more]))
-        size_of = {one.cell.problem.id: one.batch for one in likely}
+        rates = queries.gpu_rates(answer.run, answer.costs, answer.energies)
+        lines: list[Line] = []
+        while more:
+            tried += more
+            self._stored(run, tried)
+            problems = {problem: each for problem, (each, _) in found.items()}
+            lines = self._lines_at(problems, rates)
+            seconds = {line["problem_id"]: line["training_seconds"] for line in lines}
+            known = {one.cell.id for one in tried}
+            more = [
+                one
+                for problem, (_, some) in found.items()
+                for one in some
+                if one.cell.id not in known and one.least_seconds < seconds.get(problem, math.inf)
+            ]
+        size_of = {problem: some[0].batch for problem, (_, some) in found.items()}
         rows = [{"global_batch_size": size_of[line["problem_id"]], **line} for line in lines]
         return sorted(rows, key=lambda line: int(line["global_batch_size"]))
 
@@ -270,28 +265,20 @@ class _Search:
             self.store(sweep)
         return sweep
 
-    def _lines_at(
-        self, runs: Mapping[int, TrainingRun], batch_of: Mapping[int, int], sweep: Sweep
-    ) -> list[Line]:
-        """Return the lines of problems whose runs differ in their batch, and maybe in tokens."""
+    def _lines_at(self, runs: Mapping[int, TrainingRun], rates: GpuRates) -> list[Line]:
+        """Return the best layout of each problem; the runs differ in batch, maybe in tokens."""
         groups: dict[float, tuple[TrainingRun, list[int]]] = {}
-        for problem in sorted({one.cell.problem.id for one in sweep.candidates}):
-            run = runs[batch_of[problem]]
+        for problem, run in runs.items():
             groups.setdefault(run.tokens, (run, []))[1].append(problem)
-        return [line for run, problems in groups.values() for line in self._lines(run, problems)]
-
-    def _lines(self, run: TrainingRun, problems: Sequence[int]) -> list[Line]:
-        """Return the fastest layout of each problem, with dollars and energy."""
-        with (
-            open_for_read(self.database) as connection,
-            asking(run, connection) as ask,
-            ask.fastest_of(run, problems),
-        ):
-            if not (lines := ask(queries.counts(run, problems, queries.GpuRates()))):
-                return []
-            ask.keep_runs(problems)
-            rates = queries.gpu_rates(run, ask, lines[0]["problem_id"])
-            return ask(queries.counts(run, problems, rates))
+        lines: list[Line] = []
+        for run, problems in groups.values():
+            with (
+                open_for_read(self.database) as connection,
+                asking(run, connection) as ask,
+                ask.fastest_of(run, problems),
+            ):
+                lines += ask(queries.counts(run, problems, rates))
+        return lines
 
     def _best_seconds(self, run: TrainingRun, sweep: Sweep) -> float:
         """Return the time of the fastest layout that is likely to fit; infinite without one."""

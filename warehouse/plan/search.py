@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.contract import Cell, Scalar, content_id
 from warehouse.errors import InputError
-from warehouse.evaluate.profiles import cells_of_space, check_space
-from warehouse.evaluate.space import named_choices
+from warehouse.evaluate.profiles import check_space
+from warehouse.evaluate.space import cells_of_problem, named_choices
 from warehouse.plan import queries
 from warehouse.show.formats import count
 from warehouse.show.units import in_words
@@ -172,23 +172,30 @@ class Candidate:
         return int(self.cell.problem.values["global_batch_size"] or 0)
 
 
-def candidates_on(run: TrainingRun, num_gpus: int) -> list[Candidate]:
-    """Return the cells of every layout on a GPU count; none where it has no layout."""
-    space = _space(run, (num_gpus,), batch_on(run.batch, num_gpus), named_choices(run.estimator))
-    cells = cells_of_space(run.estimator, space, run.catalog, run.mends)
-    sized = [(cell, num_layouts(run.estimator, cell)) for cell in cells]
-    return [
-        Candidate(cell, number, least_seconds_of(run, cell)) for cell, number in sized if number
+def candidates_on(run: TrainingRun, num_gpus: int, below: float = math.inf) -> list[Candidate]:
+    """Return the cells of every layout on a GPU count; none where it has no layout.
+
+    Cells whose bound is not `below` this time are left out [s].
+    """
+    batch = batch_on(run.batch, num_gpus)
+    values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": batch}
+    relation, held = run.estimator.relations[0], run.request.held
+    cells = cells_of_problem(run.estimator, relation, values, run.mends, held)
+    bounds = zip(cells, least_seconds_of(run, cells), strict=True)
+    found = [
+        (cell, num_layouts(run.estimator, cell), least) for cell, least in bounds if least < below
     ]
+    return [Candidate(cell, number, least) for cell, number, least in found if number]
 
 
-def least_seconds_of(run: TrainingRun, cell: Cell) -> float:
-    """Return a lower bound of the time of the run by any layout of a cell [s]."""
-    values = cell.problem.values
+def least_seconds_of(run: TrainingRun, cells: Sequence[Cell]) -> list[float]:
+    """Return lower bounds of the time of the run by any layout of each cell of a problem [s]."""
+    values = cells[0].problem.values
     tokens = int(values["global_batch_size"] or 1) * int(values["seq_len"] or 1)
     steps = math.ceil(run.tokens / tokens)
-    by_step = steps * run.estimator.least_step_seconds(cell, run.catalog) / run.goodput
-    return max(by_step, run.least_seconds_of_one_gpu / int(values["num_gpus"] or 1))
+    by_step = steps * run.estimator.least_step_seconds(cells, run.catalog) / run.goodput
+    at_peak = run.least_seconds_of_one_gpu / int(values["num_gpus"] or 1)
+    return [max(float(seconds), at_peak) for seconds in by_step]
 
 
 def _most_gpus(run: TrainingRun, wanted: int) -> int:
