@@ -14,8 +14,8 @@ from estimators.batch_rule import batches_in_range, published_range
 from estimators.contract import Scalar
 from warehouse.database.catalog import packaged_catalog
 from warehouse.evaluate.space import evaluated
-from warehouse.options import DEFAULT_PLANNER
-from warehouse.plan.compare import counts_between
+from warehouse.options import DEFAULT_PLANNER, PlanOptions
+from warehouse.plan.compare import LimitsMissedError, promising_counts, time_to_beat
 from warehouse.plan.question import (
     PlanRequest,
     RunLimits,
@@ -23,7 +23,7 @@ from warehouse.plan.question import (
     reference_tables,
     resolve,
 )
-from warehouse.plan.run import answer_plan
+from warehouse.plan.run import answer_plan, first_sweep
 from warehouse.plan.search import (
     batch_on,
     candidates_on,
@@ -174,16 +174,93 @@ def test_a_held_degree_that_no_power_of_two_has_is_found(
     assert list(sweep.problems) == [largest]
 
 
-def test_listed_counts_next_to_the_nearest_miss_are_tried() -> None:
-    limits = RunLimits(budget_usd=100, days=10)
-    run = replace(small_run(32), request=replace(small_run(32).request, limits=limits))
-    # 16 GPUs miss the days by 5 %, 8 by 100 %, and 32 miss the dollars by 30 %
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        # 16 GPUs miss 10 days by 5 %. Of the 4,217 GPU-hours that 20 may take 85 % are 3,585: 7.5
+        # days, and 80 USD at the price of 16 GPUs. 24 would cost 105 USD, and 14 take 10.1 days.
+        (10, [15, 18, 20, 21]),
+        (11, [14, 15, 18, 20, 21]),  # 16 are within the limits: others may be cheaper
+        (100, [9, 10, 12, 14, 15, 18, 20, 21]),
+    ],
+)
+def test_counts_that_may_be_better_are_found_from_their_neighbours(
+    days: int, expected: list[int]
+) -> None:
+    run = small_run(32)
+    run = replace(run, request=replace(run.request, limits=RunLimits(budget_usd=100, days=days)))
     lines = [
-        {"num_gpus": n, "training_seconds": days * 86_400, "cost_usd": usd, "power_watts": None}
-        for n, days, usd in ((8, 20, 50), (16, 10.5, 90), (32, 6, 130))
+        {
+            "num_gpus": num_gpus,
+            "training_seconds": taken * 86_400,
+            "gpu_hours": num_gpus * taken * 24,
+            "cost_usd": usd,
+            "power_watts": None,
+        }
+        for num_gpus, taken, usd in ((8, 20, 50), (16, 10.5, 90), (32, 6, 130))
     ]
-    between = [9, 10, 12, 14, 15, 18, 20, 21, 24, 25, 27, 28, 30]
-    assert counts_between(run, [8, 16, 32], lines) == between
+    found = promising_counts(run, [8, 16, 32], lines)
+    assert sorted(n for n in found if n > 8) == expected
+    best = {10: math.inf, 11: 4_032, 100: 3_840}[days]  # GPU-hours
+    assert time_to_beat(run, lines, 20) == best * 3_600 / 20
+
+
+def best_of_all(run: TrainingRun, price: float) -> dict[int, list[tuple[float, float]]]:
+    """Return batch -> times and dollars of all listed counts that are within the limits."""
+    limits, relation = run.request.limits, run.estimator.relations[0]
+    found: dict[int, list[tuple[float, float]]] = {}
+    for batch in (run.batch, *run.other_batches):
+        at = replace(run, batch=batch)
+        for num_gpus in listed_counts(run, run.request.max_gpus):
+            cells = [one.cell for one in candidates_on(at, num_gpus)]
+            if not cells:
+                continue
+            names = ("step_seconds", "fit_probability")
+            columns = evaluated(run.estimator, relation, cells, names, run.catalog).columns
+            steps = columns["step_seconds"][columns["fit_probability"] >= 0.9]
+            tokens = batch_on(batch, num_gpus) * int(run.problem["seq_len"] or 1)
+            seconds = math.ceil(run.tokens / tokens) * steps.min(initial=math.inf)
+            usd = num_gpus * seconds / 3_600 * price
+            if seconds <= (limits.days or math.inf) * 86_400 and usd <= (
+                limits.budget_usd or math.inf
+            ):
+                found.setdefault(batch, []).append((seconds, usd))
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+def test_limits_are_met_by_the_best_of_all_counts_and_batches(seed: int, tmp_path: Path) -> None:
+    rng, database = random.Random(seed), tmp_path / "limits.duckdb"
+    model, accelerator = rng.choice(["gpt3_1.3B", "llama3.2_3B", "gpt3_6.7B"]), "H100"
+    parameters = {"gpt3_1.3B": 1.3e9, "llama3.2_3B": 3.2e9, "gpt3_6.7B": 6.7e9}[model]
+    days = 6 * parameters * 2e10 / (0.45 * 989e12) / 86_400 / rng.uniform(8, 60)
+    options = PlanOptions(
+        tokens=[2e10],
+        model=model,
+        accelerator=[accelerator],
+        price=[2.0],
+        max_gpus=64,
+        days=days if seed % 3 else None,
+        budget_usd=6 * parameters * 2e10 / (0.45 * 989e12) / 3_600 * 2 * rng.uniform(0.9, 1.2),
+    )
+    run, sweep = first_sweep(options, database)
+    within = best_of_all(run, 2.0)
+    larger = sorted(batch for batch in run.other_batches if batch > run.batch)
+    order = [run.batch, *larger, *sorted({*run.other_batches} - {*larger}, reverse=True)]
+    if not within:
+        with pytest.raises(LimitsMissedError):
+            answer_plan(run, sweep, database)
+        return
+    answer = answer_plan(run, sweep, database)
+    taken = next(batch for batch in order if batch in within)
+    assert answer.run.batch == batch_on(taken, answer.num_gpus)
+    seconds = float(answer.best["training_seconds"])
+    if options.days is None:
+        assert seconds == pytest.approx(min(within[taken])[0], rel=0.02)
+    else:
+        usd = answer.num_gpus * seconds / 3_600 * 2
+        assert usd == pytest.approx(min(usd for _, usd in within[taken]), rel=0.02)
 
 
 def test_gpus_that_a_plan_leaves_idle_are_paid_for(tmp_path: Path) -> None:

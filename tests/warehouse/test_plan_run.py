@@ -53,7 +53,7 @@ def test_the_steps_of_a_plan_are_said_before_anything_is_written(
     ]
     run = run_within(RunLimits(days=1))
     assert steps_in_words(run, plan_first_sweep(run, reference), 5)[1:] == [
-        "sweep up to three counts between the best of these and the next",
+        "sweep other counts that may be better than the best of these",
         "read the best 5 layouts on the best count, with cost and error",
     ]
     assert not any(tmp_path.iterdir())
@@ -67,7 +67,7 @@ def test_the_first_sweep_is_the_same_however_often_it_is_built(
 
 
 @pytest.mark.long
-def test_a_refinement_leads_to_one_more_sweep(
+def test_counts_that_may_be_faster_take_one_more_sweep(
     reference: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.duckdb"
@@ -79,10 +79,11 @@ def test_a_refinement_leads_to_one_more_sweep(
         store_sweep(sweep, database)
 
     answer = answer_plan(run, plan_first_sweep(run, reference), path, store=store)
-    # 12.5 kW feed 11 GPUs at 1,052 W each: of the powers 8 is the best, then 10 to 14 are tried
+    # 12.5 kW feed 11 GPUs at 1,052 W each: of the powers 8 is the best, then 9 and 10 are tried,
+    # and others in case they draw less, or take less time
     first, second = (set(sweep.problems) for sweep in stored)
     assert first == {1, 2, 4, 8, 16}
-    assert first < second <= {*first, 10, 12, 14}
+    assert first | {9, 10} <= second <= {*first, 7, 9, 10, 12, 14, 15}
     assert answer.num_gpus in answer.within_limits
     assert [line["num_gpus"] for line in answer.counts] == sorted(second)
     # asked again, nothing is swept

@@ -1,8 +1,7 @@
 """Compares GPU counts: finds the best one within the limits, or explains why there is none.
 
-The best count is the fastest one within the limits, or the cheapest where the days are limited.
-With limits there is a second round: three counts between the best of the first round and the next.
-If none of them is within the limits either, all listed counts next to the nearest one are tried.
+The best count is the fastest one within the limits, or the cheapest where the days are limited. The
+GPU-hours of counts that were not tried are expected to be near those of the counts around them.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from warehouse.ask.defaults import besides_gpus
 from warehouse.errors import InputError
 from warehouse.evaluate.space import cells_of_problem, evaluated
@@ -18,22 +19,19 @@ from warehouse.plan import queries
 from warehouse.plan.accuracy import memory_factor, safe_share
 from warehouse.plan.errors import known_errors
 from warehouse.plan.queries import GpuRates
-from warehouse.plan.search import LAYOUT_RULE, candidates_on, listed_counts, may_be_within
+from warehouse.plan.search import LAYOUT_RULE, listed_counts
 from warehouse.show.units import run_time_in_words, with_digits
 
 if TYPE_CHECKING:
     from warehouse.plan.candidates import QueryCache
     from warehouse.plan.question import TrainingRun
-    from warehouse.plan.search import Candidate, Sweep
+    from warehouse.plan.search import Sweep
 
 Line = Mapping[str, Any]
 
-_REFINED = (5, 6, 7)
-"""Counts in quarters of a power of two that are tried between it and the next."""
-
-_OVER_BOUND = 0.95
-"""Least ratio of the time over its lower bound on a count to that on the one next to it: a count
-that divides layers and heads worse is further above its bound."""
+_LEAST_SHARE = 0.85
+"""Least share of the expected GPU-hours that a count takes: it may divide layers, heads and batch
+better than the counts around it, and its batch may be up to 15 % larger."""
 
 _HARDLY = 0.95
 """Share of a smaller count's time above which a larger count is hardly faster."""
@@ -66,61 +64,44 @@ def best_counts(run: TrainingRun, lines: Sequence[Line], rates: GpuRates) -> lis
     raise nothing_within_limits(run, lines, rates)
 
 
-def refined_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
-    """Return the counts to try between a power of two and the next.
+def promising_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
+    """Return the listed counts that may be within the limits and better than the best so far.
 
-    `lines` has the fastest layout of each count that was tried and has one which fits.
+    The likeliest to be the best is first. `lines` are the best layouts of counts that were tried.
     """
-    within = within_limits(run, lines)
-    best = within[0]["num_gpus"] if within else _nearest_count(run, lines)
-    low = best // 2 if run.request.limits.takes_cheapest else best
-    counts = {low * quarter // 4 for quarter in _REFINED if low >= 4} - set(tried)
-    return sorted(counts & {*listed_counts(run, run.request.max_gpus)})
+    known = sorted(lines, key=lambda line: int(line["num_gpus"]))
+    counts = {*listed_counts(run, run.request.max_gpus)} - {*tried}
+    hoped = within_limits(run, (_hoped(num_gpus, known) for num_gpus in counts))
+    if best := within_limits(run, lines)[:1]:
+        hoped = [line for line in hoped if _order(run, line) < _order(run, best[0])]
+    return [line["num_gpus"] for line in hoped]
 
 
-def _nearest_count(run: TrainingRun, lines: Sequence[Line]) -> int:
-    """Return the count in whose neighbourhood a count within the limits is most likely.
-
-    With a limit on days that is the smallest that ends in time: a slightly smaller one may keep
-    the other limits as well. Without one it is the cheapest.
-    """
-    days = run.request.limits.days
-    if days is not None:
-        in_time = [line["num_gpus"] for line in lines if line["training_seconds"] <= days * 86400]
-        return int(min(in_time, default=2 * max(line["num_gpus"] for line in lines)))
-    return int(min(lines, key=lambda line: line["gpu_hours"])["num_gpus"])
-
-
-def counts_between(run: TrainingRun, tried: Iterable[int], lines: Sequence[Line]) -> list[int]:
-    """Return the listed counts next to the one that misses the limits by least.
-
-    They lie between its neighbours among the counts that were tried.
-    """
-    nearest = _nearest_to_limits(run, lines)["num_gpus"]
-    below = max((n for n in tried if n < nearest), default=0)
-    above = min((n for n in tried if n > nearest), default=math.inf)
-    listed = listed_counts(run, run.request.max_gpus)
-    return sorted(n for n in listed if below < n < above and n != nearest)
+def _hoped(num_gpus: int, known: Sequence[Line]) -> Line:
+    """Return the least figures of a GPU count that the lines of other counts let one hope for."""
+    tried = np.array([line["num_gpus"] for line in known])
+    near = known[int(np.abs(np.log(tried / num_gpus)).argmin())]
+    hours = [line["gpu_hours"] for line in known]
+    gpu_hours = _LEAST_SHARE * float(np.interp(np.log(num_gpus), np.log(tried), hours))
+    usd, watts = near["cost_usd"], near["power_watts"]
+    return {
+        "num_gpus": num_gpus,
+        "training_seconds": gpu_hours * 3600 / num_gpus,
+        "gpu_hours": gpu_hours,
+        "cost_usd": None if usd is None else usd * gpu_hours / near["gpu_hours"],
+        "power_watts": None
+        if watts is None
+        else _LEAST_SHARE * watts * num_gpus / near["num_gpus"],
+    }
 
 
-def promising(
-    run: TrainingRun,
-    tried: Sequence[Candidate],
-    counts: Iterable[int],
-    lines: Sequence[Line],
-    rates: GpuRates,
-) -> list[Candidate]:
-    """Return the cells of some counts that may be within the limits.
-
-    `lines` are the fastest layouts of the counts that were tried. The time on others is taken to be
-    at least `_OVER_BOUND` times as far above its bound as that of the count nearest to the limits.
-    """
-    nearest = _nearest_to_limits(run, lines)
-    bound = min(one.least_seconds for one in tried if one.num_gpus == nearest["num_gpus"])
-    over_bound = _OVER_BOUND * nearest["training_seconds"] / bound
-    price = rates.usd_per_gpu_hour
-    found = [one for num_gpus in counts for one in candidates_on(run, num_gpus)]
-    return [one for one in found if may_be_within(run, one, price, over_bound)]
+def time_to_beat(run: TrainingRun, lines: Iterable[Line], num_gpus: int) -> float:
+    """Return the time from which a run on a GPU count is no better than the best so far [s]."""
+    if not (best := within_limits(run, lines)[:1]):
+        return math.inf
+    if run.request.limits.takes_cheapest:
+        return float(best[0]["gpu_hours"] * 3600 / num_gpus)
+    return float(best[0]["training_seconds"])
 
 
 def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
@@ -129,15 +110,13 @@ def within_limits(run: TrainingRun, lines: Iterable[Line]) -> list[Line]:
     Lines whose layout is likely to fit come before the others.
     """
     within = [line for line in lines if _largest_share(run, line) <= 1]
+    return sorted(within, key=lambda line: _order(run, line))
+
+
+def _order(run: TrainingRun, line: Line) -> tuple[float, ...]:
     by_time = ("training_seconds", "gpu_hours")
     order = ("gpu_hours", "num_gpus") if run.request.limits.takes_cheapest else by_time
-    return sorted(
-        within,
-        key=lambda line: (
-            not line.get("is_likely_to_fit", True),
-            *(line[name] for name in order),
-        ),
-    )
+    return (not line.get("is_likely_to_fit", True), *(line[name] for name in order))
 
 
 def least_share(run: TrainingRun, lines: Iterable[Line]) -> float:

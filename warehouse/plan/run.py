@@ -1,8 +1,8 @@
 """A plan from question to answer: sweep some GPU counts and batches, read the best layouts.
 
 With a GPU count, counts up to it are tried from the largest down until no other can be faster.
-Limits take a second sweep, on the counts next to the best of the first; where no count is within
-them, all counts near it are tried, and then other batches.
+Within limits powers of two are tried first, then other counts that may be better, and if none is
+within them other batches.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from warehouse.plan.answer import PlanAnswer, read_answer
 from warehouse.plan.cached import beside_the_cache
 from warehouse.plan.compare import (
     compare_counts,
-    counts_between,
     least_share,
-    promising,
-    refined_counts,
+    promising_counts,
+    time_to_beat,
     within_limits,
 )
 from warehouse.plan.question import read_request, read_terms, reference_tables, resolve
@@ -35,9 +34,9 @@ from warehouse.plan.search import (
     candidates_on,
     fewer_gpus,
     is_worth_trying,
-    may_be_within,
     plan_first_sweep,
     plan_sweep,
+    slowest_within,
 )
 from warehouse.sweep.estimate import cost_of
 from warehouse.sweep.runner import run_study
@@ -78,7 +77,7 @@ def steps_in_words(run: TrainingRun, sweep: Sweep, top: int) -> list[str]:
     """Return the steps of a plan that is not made yet, a line each."""
     more = "sweep smaller counts, from the largest down, until none can be faster"
     if run.request.limits:
-        more = "sweep up to three counts between the best of these and the next"
+        more = "sweep other counts that may be better than the best of these"
     others = ["sweep other batches on the best count"] if run.other_batches else []
     layouts = "layout" if top == 1 else f"{top:,} layouts"
     return [
@@ -201,24 +200,43 @@ class _Search:
             is_usual = run.is_default_batch and batch == run.batch
             current = replace(run, batch=batch, other_batches=others, is_default_batch=is_usual)
             sweeps = [first]
+            price = rates.usd_per_gpu_hour
             if batch != run.batch:
-                cells = [one for n in first.problems for one in candidates_on(current, n)]
-                price = rates.usd_per_gpu_hour
-                found = [one for one in cells if may_be_within(current, one, price)]
+                found = [
+                    one
+                    for n in first.problems
+                    for one in candidates_on(current, n, slowest_within(current, n, price))
+                ]
                 if not found:
                     continue
                 sweeps = [self._stored(current, found)]
                 lines, rates = self._counts(current, sweeps[0])
-            for further in (refined_counts, counts_between):
-                more = further(current, sweeps[-1].problems, lines)
-                if found := promising(current, sweeps[-1].candidates, more, lines, rates):
-                    sweeps.append(self._stored(current, [*sweeps[-1].candidates, *found]))
-                    lines, rates = self._counts(current, sweeps[-1])
-                if within_limits(current, lines):
-                    return current, sweeps
+            tried = {*first.problems}
+            while found := self._promising(current, tried, lines, price):
+                sweeps.append(self._stored(current, [*sweeps[-1].candidates, *found]))
+                lines, rates = self._counts(current, sweeps[-1])
+            if within_limits(current, lines):
+                return current, sweeps
             failed.append((least_share(current, lines), current, sweeps))
         _, nearest, sweeps = min(failed, key=itemgetter(0))
         return nearest, sweeps
+
+    def _promising(
+        self, run: TrainingRun, tried: set[int], lines: Sequence[Line], price: float | None
+    ) -> list[Candidate]:
+        """Return the next cells that may be within the limits and better than the best so far.
+
+        Their counts are added to those that were `tried`.
+        """
+        found: list[Candidate] = []
+        for num_gpus in promising_counts(run, tried, lines):
+            slowest = slowest_within(run, num_gpus, price)
+            better = time_to_beat(run, lines, num_gpus)
+            found += candidates_on(run, num_gpus, min(slowest, better))
+            tried.add(num_gpus)
+            if len(found) >= _AT_ONCE:
+                break
+        return found
 
     def other_batches(self, run: TrainingRun, answer: PlanAnswer) -> list[Line]:
         """Store other batches on the count of an answer; return the figures of each, ascending."""

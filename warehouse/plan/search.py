@@ -175,7 +175,7 @@ class Candidate:
 def candidates_on(run: TrainingRun, num_gpus: int, below: float = math.inf) -> list[Candidate]:
     """Return the cells of every layout on a GPU count; none where it has no layout.
 
-    Cells whose bound is not `below` this time are left out [s].
+    Cells whose bound is above the time `below` are left out [s].
     """
     batch = batch_on(run.batch, num_gpus)
     values = {**run.problem, "num_gpus": num_gpus, "global_batch_size": batch}
@@ -231,17 +231,16 @@ def is_worth_trying(run: TrainingRun, num_gpus: int, largest: int, seconds: floa
     return run.least_seconds_of_one_gpu / num_gpus < seconds
 
 
-def may_be_within(
-    run: TrainingRun, candidate: Candidate, price: float | None, over_bound: float = 1.0
-) -> bool:
-    """Return whether a cell may be within the limits of days and dollars.
+def slowest_within(run: TrainingRun, num_gpus: int, price: float | None) -> float:
+    """Return the time from which a run on a GPU count misses the days or the dollars [s].
 
-    `price` is that of a GPU-hour. Layouts are taken to be as slow as `over_bound` times the bound.
+    `price` is that of a GPU-hour.
     """
-    limits, seconds = run.request.limits, over_bound * candidate.least_seconds
-    usd = candidate.num_gpus * seconds / 3600 * (price or 0)
-    days_are_enough = limits.days is None or seconds <= limits.days * 86400
-    return days_are_enough and (limits.budget_usd is None or usd <= limits.budget_usd)
+    limits, usd_per_second = run.request.limits, num_gpus * (price or 0) / 3600
+    by_days = math.inf if limits.days is None else limits.days * 86400
+    if limits.budget_usd is None or not usd_per_second:
+        return by_days
+    return min(by_days, limits.budget_usd / usd_per_second)
 
 
 # ---- what to sweep ----
