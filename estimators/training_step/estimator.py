@@ -46,7 +46,7 @@ from estimators.training_step import power, system_inputs, timings
 from estimators.training_step.formulas import FORMULAS
 from estimators.training_step.gemm import of_format
 from estimators.training_step.layer import LAYER_KEYS
-from estimators.training_step.least import least_step_seconds
+from estimators.training_step.least import LeastSteps
 from estimators.training_step.memory import BESIDES
 from estimators.training_step.memory import PARTS as MEMORY
 from estimators.training_step.modules import flags_of, replaces_core
@@ -192,6 +192,7 @@ class TrainingStep(SearchedEstimator):
         depends = depends_on(self.search_rules(PUBLISHED))
         self.independent = frozenset((*given.PROBLEM, *given.CHOICES)) - depends
         self._latest = Latest()
+        self._least = LeastSteps()
         self.constants = Constants(
             names=system_inputs.CONSTANTS,
             places=system_inputs.places,
@@ -240,7 +241,8 @@ class TrainingStep(SearchedEstimator):
     def least_step_seconds(self, cells: Sequence[Cell], catalog: Catalog) -> Array:
         """Return seconds that no layout of each cell is below; see module `least`."""
         rules = self.search_rules(cells[0].mends)
-        return least_step_seconds(cells, self.optional_columns, rules, catalog)
+        of = (self._least.of(cell, self.optional_columns, rules, catalog) for cell in cells)
+        return np.fromiter(of, np.float64)
 
     def _independent_share(
         self, relation: Relation, columns: Columns, mends: Mends, catalog: Catalog

@@ -13,12 +13,14 @@ between stages and replicas, bubbles, the optimizer and waits for the host only 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from estimators.enumeration import enumerate_layouts
+from estimators.training_step.domains import gpus_in_domain
 from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, work_of
 from estimators.training_step.problem import Layout, Problem
@@ -30,6 +32,9 @@ from estimators.training_step.vocabulary import vocabulary_of, vocabulary_work
 if TYPE_CHECKING:
     from estimators.contract import Array, Catalog, Cell, Columns, Scalar, Values
     from estimators.rules import Rule
+
+_MOST_KEPT = 16
+"""Problems whose ways to split a layer are kept."""
 
 _AXES = tuple(axis for axis in AXES if axis.name in LAYER_KEYS)
 
@@ -49,50 +54,89 @@ def ways_to_split_a_layer(
     return enumerate_layouts(values, _AXES, [r for r in rules if known >= {*r.needs}], held)
 
 
-def least_step_seconds(
-    cells: Sequence[Cell], columns: Collection[str], rules: Collection[Rule], catalog: Catalog
-) -> Array:
-    """Return for each cell seconds that no layout of it is below; infinite where it has no layout.
+class LeastSteps:
+    """Least steps of cells; the time of a way to split a layer is computed once for any GPU count.
 
-    Parameters
-    ----------
-    columns
-        Optional columns of a cell, None where it lacks them.
-    rules
-        See `ways_to_split_a_layer`.
+    More GPUs wait for a slower one among them, so that the time on the GPUs of one domain is less.
     """
-    known = [{**dict.fromkeys(columns), **cell.values} for cell in cells]
-    tables = [
-        ways_to_split_a_layer(values, cell.fixed, rules)
-        for values, cell in zip(known, cells, strict=True)
-    ]
-    heights = np.array([len(table["microbatch_size"]) for table in tables])
-    found: Array = np.full(len(cells), math.inf)
-    has_ways = np.flatnonzero(heights)
-    if len(has_ways):
-        values = _joined([known[place] for place in has_ways], heights[has_ways])
-        layouts = {n: np.concatenate([table[n] for table in tables]) for n in tables[0]}
-        starts = (np.cumsum(heights) - heights)[has_ways]
-        found[has_ways] = np.minimum.reduceat(_least_seconds(values, layouts, catalog), starts)
-    return found
+
+    def __init__(self) -> None:
+        self._catalog: Catalog | None = None
+        self._known: OrderedDict[tuple[Scalar, ...], _Ways] = OrderedDict()
+
+    def of(
+        self, cell: Cell, columns: Collection[str], rules: Collection[Rule], catalog: Catalog
+    ) -> float:
+        """Return seconds that no layout of a cell is below; infinite where it has no layout.
+
+        Parameters
+        ----------
+        columns
+            Optional columns of a cell, None where it lacks them.
+        rules
+            See `ways_to_split_a_layer`.
+        """
+        values = {**dict.fromkeys(columns), **cell.values}
+        table = ways_to_split_a_layer(values, cell.fixed, rules)
+        if not len(table["microbatch_size"]):
+            return math.inf
+        num_gpus = int(values["num_gpus"] or 1)
+        values["num_gpus"] = int(gpus_in_domain(num_gpus, int(values["nvlink_size"] or 1)))
+        if self._catalog is not catalog:
+            self._catalog = catalog
+            self._known.clear()
+        key = (*(value for name, value in values.items() if name != "global_batch_size"),)
+        ways = self._known.setdefault(key, _Ways())
+        self._known.move_to_end(key)
+        if len(self._known) > _MOST_KEPT:
+            self._known.popitem(last=False)
+        least = np.min(ways.seconds_of(table, lambda some: _least_seconds(values, some, catalog)))
+        return float(least) * int(values["global_batch_size"] or 1) / num_gpus
 
 
-def _joined(known: Sequence[Values], heights: Array) -> dict[str, Any]:
-    """Return the values of cells, one element a row of their layouts where the cells differ."""
-    joined: dict[str, Any] = dict(known[0])
-    for name, first in known[0].items():
-        given = [values[name] for values in known]
-        if any(value != first for value in given):
-            kind = object if isinstance(first, str) or None in given else None
-            joined[name] = np.repeat(np.array(given, dtype=kind), heights)
-    return joined
+class _Ways:
+    """Ways to split a layer, with the seconds of each."""
+
+    def __init__(self) -> None:
+        self._columns: Columns = {name: np.empty(0, dtype=np.int64) for name in LAYER_KEYS}
+        self._seconds: Array = np.empty(0)
+
+    def seconds_of(self, table: Columns, compute: Callable[[Columns], Array]) -> Array:
+        """Return the seconds of each row of a table; `compute` makes those that are not known."""
+        places, is_known = self._places(table)
+        if not is_known.all():
+            new = {name: table[name][~is_known] for name in LAYER_KEYS}
+            self._seconds = np.concatenate([self._seconds, compute(new)])
+            self._columns = {n: np.concatenate([self._columns[n], new[n]]) for n in LAYER_KEYS}
+            places, _ = self._places(table)
+        return self._seconds[places]
+
+    def _places(self, table: Columns) -> tuple[Array, Array]:
+        """Return the place of each row of a table among the known ones, and whether it is one."""
+        codes, known = self._codes(table)
+        if not len(known):
+            return np.zeros(len(codes), dtype=np.int64), np.zeros(len(codes), dtype=bool)
+        order = np.argsort(known)
+        places = np.searchsorted(known, codes, sorter=order)
+        places = order[np.minimum(places, len(known) - 1)]
+        return places, known[places] == codes
+
+    def _codes(self, table: Columns) -> tuple[Array, Array]:
+        """Return a number for each row of a table, and for each known row."""
+        both = (table, self._columns)
+        sizes = [1 + max(int(each[name].max(initial=0)) for each in both) for name in LAYER_KEYS]
+        first, second = (
+            np.ravel_multi_index([each[name].astype(np.int64) for name in LAYER_KEYS], sizes)
+            for each in both
+        )
+        return first, second
 
 
-def _least_seconds(values: Mapping[str, Any], layouts: Columns, catalog: Catalog) -> Array:
-    """Return the bound that each way to split a layer gives [s]."""
+def _least_seconds(values: Mapping[str, Any], ways: Columns, catalog: Catalog) -> Array:
+    """Return seconds of a step of one sequence on one GPU for each way to split a layer."""
     with np.errstate(all="ignore"):
         problem = Problem.of(values, catalog)
-        layout = Layout.of(layouts)
+        layout = Layout.of(ways)
         size = size_of(problem, layout)
         vocabulary = vocabulary_of(vocabulary_work(size, problem, layout), problem)
         seconds = vocabulary.embedding + vocabulary.output
@@ -102,5 +146,4 @@ def _least_seconds(values: Mapping[str, Any], layouts: Columns, catalog: Catalog
             of_kind = kind.share * problem.shape.num_layers
             seconds = seconds + of_kind * (spent.seconds - spent.waits)
         ranks = layout.tensor_parallel * layout.context_parallel / layout.microbatch_size
-        share = problem.run.global_batch_size / problem.run.num_gpus
-        return np.asarray(seconds * ranks * share)
+        return np.asarray(seconds * ranks)

@@ -45,6 +45,7 @@ from warehouse.sweep.sizes import LEAST_ROWS, refuse_too_large
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from estimators.contract import Scalar
     from warehouse.options import PlanOptions
     from warehouse.plan.queries import GpuRates, Line
     from warehouse.plan.question import TrainingRun
@@ -239,42 +240,26 @@ class _Search:
         return found
 
     def other_batches(self, run: TrainingRun, answer: PlanAnswer) -> list[Line]:
-        """Store other batches on the count of an answer; return the figures of each, ascending."""
-        num_gpus = answer.num_gpus
-        runs = {batch: replace(run, batch=batch) for batch in run.other_batches}
-        cells = {batch: candidates_on(each, num_gpus) for batch, each in runs.items()}
-        found = {
-            some[0].cell.problem.id: (runs[batch], some) for batch, some in cells.items() if some
-        }
-        # The time of a batch is about as far above its bound as that of the answer: one sweep
-        # nearly always has its fastest layout.
-        last = (one for one in answer.sweeps[-1].candidates if one.num_gpus == num_gpus)
-        over_bound = answer.best["training_seconds"] / min(map(_least_seconds, last))
-        tried: list[Candidate] = []
-        more = [
-            one
-            for _, some in found.values()
-            for one in some
-            if one.least_seconds <= over_bound * min(map(_least_seconds, some))
-        ]
+        """Store other batches on the count of an answer; return the figures of each, ascending.
+
+        Published ones have the choices of its best layout, such as the recomputation.
+        """
+        choices = {} if run.request.other_batches else _searched_choices(answer)
+        runs: dict[int, TrainingRun] = {}
+        cells: list[Candidate] = []
+        for batch in sorted(run.other_batches):
+            each = replace(run, batch=batch)
+            for one in candidates_on(each, answer.num_gpus):
+                if one.cell.choices.items() >= choices.items():
+                    runs[one.cell.problem.id] = each
+                    cells.append(one)
+        if not cells:
+            return []
+        self._stored(run, cells)
         rates = queries.gpu_rates(answer.run, answer.costs, answer.energies)
-        lines: list[Line] = []
-        while more:
-            tried += more
-            self._stored(run, tried)
-            problems = {problem: each for problem, (each, _) in found.items()}
-            lines = self._lines_at(problems, rates)
-            seconds = {line["problem_id"]: line["training_seconds"] for line in lines}
-            known = {one.cell.id for one in tried}
-            more = [
-                one
-                for problem, (_, some) in found.items()
-                for one in some
-                if one.cell.id not in known and one.least_seconds < seconds.get(problem, math.inf)
-            ]
-        size_of = {problem: some[0].batch for problem, (_, some) in found.items()}
-        rows = [{"global_batch_size": size_of[line["problem_id"]], **line} for line in lines]
-        return sorted(rows, key=lambda line: int(line["global_batch_size"]))
+        lines = {line["problem_id"]: line for line in self._lines_at(runs, rates)}
+        sizes = {one.cell.problem.id: one.batch for one in cells}
+        return [{"global_batch_size": sizes[id_], **lines[id_]} for id_ in runs if id_ in lines]
 
     def _stored(self, run: TrainingRun, candidates: Sequence[Candidate]) -> Sweep:
         with open_for_read(self.database) as connection:
@@ -315,5 +300,5 @@ class _Search:
             return compare_counts(run, ask, sweep)
 
 
-def _least_seconds(candidate: Candidate) -> float:
-    return candidate.least_seconds
+def _searched_choices(answer: PlanAnswer) -> dict[str, Scalar]:
+    return {name: answer.best[name] for name in answer.run.estimator.searched_choices}
