@@ -253,7 +253,7 @@ def _(asked, fitting, warehouse):
                 and problem.nvlink_size is not distinct from $nvlink_size
                 and problem.num_gpus between $fewest_gpus and $most_gpus
             qualify
-                row_number() over (partition by problem.num_gpus order by layout.step_seconds) = 1
+                row_number() over (partition by problem.num_gpus order by layout_order(layout)) = 1
         )
 
         select

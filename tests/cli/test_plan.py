@@ -55,7 +55,6 @@ def test_the_best_layout_is_the_fastest_that_fits_of_the_whole_space(
     names = [*relation.keys, "activation_recompute"]
     keys = [tuple(line[name] for name in names) for line in found["layouts"]]
     assert len(set(keys)) == len(keys)
-    assert found["runner_up"] == found["layouts"][1]
 
 
 def test_the_step_is_that_of_the_same_layout_by_itself(

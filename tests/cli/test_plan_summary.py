@@ -60,7 +60,7 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     best = found["layouts"][0]
     assert f"tp{best['tensor_parallel']}" in lines["layout"] or best["tensor_parallel"] == 1
     assert lines["step"].startswith(
-        f"{with_digits(best['step_seconds'], 3)} s, {100 * best['mfu']:.0f} % of the peak; bound by"
+        f"{with_digits(best['step_seconds'], 3)} s at {100 * best['mfu']:.0f} % of the peak; "
     )
     low, high = (end / 3600 for end in found["likely_training_seconds"])
     assert lines["time"] == (
@@ -302,5 +302,5 @@ def test_the_answer_says_that_the_mfu_counts_all_of_attention_where_it_is_much(
     asked = ("--accelerator", "H100", "--tokens", "1B", "--gpus", 8, "--batch", 16)
     code, out, err = warehouse("plan", *asked, *shape, "--db", tmp_path / "plan.duckdb")
     assert code == 0, err
-    said = " % of the peak (MFU counts all of attention, causal or not); bound by "
+    said = " % of the peak (MFU counts all of attention, causal or not); "
     assert (said in lines_of(out)["step"]) == says_so

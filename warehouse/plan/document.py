@@ -108,7 +108,6 @@ class PlanDocument:
     limited_by: str
     layouts: Layouts
     alternatives: Annotated[Sequence[Line], Rows(("name", *LAYOUTS))]
-    runner_up: Layout | None
     other_kind: Layout | None
     expert_degrees: Annotated[Sequence[Line], Rows(EXPERT_COLUMNS)]
     batches: Annotated[Sequence[Line], Rows(("global_batch_size", "training_seconds"))]
@@ -184,7 +183,6 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
             }
             for name, line in answer.alternatives
         ],
-        runner_up=answer.runner_up,
         other_kind=answer.other_kind,
         expert_degrees=[
             {name: line[name] for name in EXPERT_COLUMNS} for line in answer.expert_degrees

@@ -255,17 +255,17 @@ def parts_section(answer: PlanAnswer) -> Section:
             continue
         figures = [
             with_digits(unless_rounding(best[name], step), 4),
-            words.share_in_words(best, name),
+            f"{100 * best[name] / step:.1f}",
         ]
         if other:
             more = unless_rounding(other[name] - best[name], step)
             figures += [
                 with_digits(unless_rounding(other[name], step), 4),
-                words.share_in_words(other, name),
+                f"{100 * other[name] / other['step_seconds']:.1f}",
                 with_digits(more, 3, "+"),
             ]
         rows.append([name.removesuffix("_seconds"), *map(Figure, figures)])
-    below = [words.bound_by(best)]
+    below = [words.largest_parts(best)]
     if other:
         below.append(
             "the best of another kind (degrees, recomputation or ZeRO stage) takes "

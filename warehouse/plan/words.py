@@ -119,10 +119,10 @@ def _step(answer: PlanAnswer) -> str:
     best = answer.best
     words = f"{with_digits(best['step_seconds'], 3)} s"
     if best["mfu"] is not None:
-        words += f", {100 * best['mfu']:.0f} % of the peak"
+        words += f" at {100 * best['mfu']:.0f} % of the peak"
     if answer.attention_share > _MUCH_ATTENTION:
         words += " (MFU counts all of attention, causal or not)"
-    return f"{words}; {bound_by(best)}"
+    return f"{words}; {largest_parts(best)}"
 
 
 def _costs(answer: PlanAnswer) -> list[str]:
@@ -260,19 +260,13 @@ def batch_entries(answer: PlanAnswer) -> list[Entry]:
 # ---- notes of the tables ----
 
 
-def share_in_words(layout: Line, name: str) -> str:
-    """Return a part of a step in percent, without the sign."""
-    return f"{100 * layout[name] / layout['step_seconds']:.1f}"
-
-
-def bound_by(layout: Line) -> str:
-    """Return the two largest parts of a layout's step."""
-    parts = {name: layout[name] for name in STEP_PARTS if layout[name] is not None}
-    first, *rest = sorted(parts, key=lambda name: -parts[name])
-    words = f"bound by {STEP_PARTS[first]} ({share_in_words(layout, first)} % of it)"
-    if rest and parts[rest[0]] > 0:
-        words += f", next {STEP_PARTS[rest[0]]} ({share_in_words(layout, rest[0])} %)"
-    return words
+def largest_parts(layout: Line) -> str:
+    """Return the two largest parts of a layout's step, with their shares of it."""
+    parts = {name: layout[name] or 0.0 for name in STEP_PARTS}
+    first, second = sorted(parts, key=lambda name: -parts[name])[:2]
+    share = {name: f"{100 * parts[name] / layout['step_seconds']:.0f} %" for name in parts}
+    words = f"{share[first]} of the step is {STEP_PARTS[first]}"
+    return f"{words}, {share[second]} {STEP_PARTS[second]}" if parts[second] else words
 
 
 def memory_lines(answer: PlanAnswer) -> list[str]:
