@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from estimators.estimator import Estimator
     from warehouse.calibrate.kernels import KernelCalibration
     from warehouse.calibrate.run import Calibration
+    from warehouse.cli.documents import FittedConstants, FittedKernels
 
 DEFAULT_ESTIMATOR = registry.default("calibrate")
 
@@ -57,7 +58,7 @@ _TABLES = (
 )
 """Columns of all tables that people read, of fits to steps and to timings."""
 
-_PROFILES = (
+PROFILES = (
     *("profile", "reference", "row_filters", "num_rows", "step_constant", "default_constant_value"),
     *("fitted_constant_value", "is_at_bound", "left_out_mean_absolute_relative_error"),
 )
@@ -246,7 +247,7 @@ def _page_of_kernels(found: KernelCalibration, name: str | None) -> Page:
 
     constants, kinds = kernel_constants(found), kind_lines(found)
     errors = error_lines(found.errors, found.num_used)
-    document = {
+    document: FittedKernels = {
         "profile": name,
         "files": list(found.files),
         "accelerator": found.accelerator,
@@ -292,7 +293,7 @@ def _page_of_steps(found: Calibration, name: str | None) -> Page:
     constants, others = constant_records(found), other_records(found)
     errors = error_lines(found.fit.errors, len(found.row_names))
     rows = row_records(found)
-    document = {
+    document: FittedConstants = {
         "profile": name,
         "reference": found.reference,
         "row_filters": list(found.filters),
@@ -341,8 +342,8 @@ def profiles(output: Output, drop: Drop = None, db: Database = DEFAULT_DATABASE)
     if drop is not None:
         _drop_profile(db, drop)
         return
-    output.expect(_PROFILES)
-    query = f"select {', '.join(_PROFILES)} from calibration order by profile, step_constant"
+    output.expect(PROFILES)
+    query = f"select {', '.join(PROFILES)} from calibration order by profile, step_constant"
     with open_for_read(db) as connection:
         columns, rows = fetched(connection, query)
     with output.opened():

@@ -84,6 +84,7 @@ COMMANDS = (
     ),
     Listing("plot", "warehouse plot training_days --model gpt3_1T --out days.svg"),
     Listing("explore", "warehouse explore"),
+    Listing("serve", "warehouse serve --mcp"),
     Listing(
         "measure",
         "printf 'model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds\\n"
@@ -119,7 +120,7 @@ FIRST = ("plan", "why", "rank", "measure", "report", "sql")
 
 GROUPS = {
     "begin": ("quickstart", "init"),
-    "ask": ("cost", "energy", "explain", "operations", "show", "plot", "explore"),
+    "ask": ("cost", "energy", "explain", "operations", "show", "plot", "explore", "serve"),
     "evaluate": ("sweep", "evaluate", "collect", "drop"),
     "check": ("validate", "calibrate", "profiles"),
     "exchange": ("export", "import"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from estimators.contract import Catalog, Mends, Scalar, Values
     from estimators.contract import Relation as Grain
     from estimators.estimator import Estimator
+    from warehouse.cli.documents import ShownConfiguration
     from warehouse.evaluate.one import Evaluation
     from warehouse.show.values import Row
 
@@ -130,7 +131,10 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
         return
     inputs = {**shown.problem, **shown.layout}
     if form is Format.JSON:
-        document = {
+        from warehouse.database.stamp import reference_version
+
+        document: ShownConfiguration = {
+            "reference_data": reference_version(),
             "estimator": shown.estimator.name,
             "relation": shown.relation.name,
             "mends": _mends(shown),

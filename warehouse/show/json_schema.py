@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from estimators.columns import COLUMNS
 from warehouse.show.values import json_value
@@ -17,6 +17,8 @@ _KINDS = {
     "int": "integer",
     "float": "number",
     "bool": "boolean",
+    "date": "string",
+    "time": "string",
     "NoneType": "null",
 }
 """Name of a type, or kind of a column of the data dictionary -> the type in a schema."""
@@ -49,8 +51,11 @@ def as_json(value: Any) -> Any:
     return json_value(dict(value) if isinstance(value, Mapping) else value)
 
 
-def schema_of(document: type | UnionType) -> Schema:
-    """Return the schema (JSON Schema, draft 2020-12) of a dataclass, or of one of several."""
+def schema_of(document: Any) -> Schema:
+    """Return the schema (JSON Schema, draft 2020-12) of a type.
+
+    The type is a dataclass, a TypedDict, a list of rows, or one of several.
+    """
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema(document)}
 
 
@@ -65,7 +70,7 @@ def _schema(kind: Any) -> Schema:
         return {"type": "array", "items": _schema(get_args(kind)[0])}
     if get_origin(kind) is Mapping:
         return {"type": "object", "additionalProperties": _schema(get_args(kind)[1])}
-    if is_dataclass(kind):
+    if is_dataclass(kind) or is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
         return {
             "type": "object",
