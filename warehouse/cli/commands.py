@@ -115,6 +115,9 @@ COMMANDS = (
 )
 """The commands in the order of --help."""
 
+FORMER_OPTIONS: dict[str, str] = {}
+"""Former name of an option -> its name now. It works for one more minor version, and says so."""
+
 FIRST = ("plan", "why", "rank", "measure", "report", "sql")
 """Commands that `warehouse` alone shows with what they do, in the order of the tasks."""
 

@@ -193,8 +193,10 @@ async def _answered(tool: Tool, given: Given, db: Path) -> list[str]:
 
     fault = best_match(Draft202012Validator(tool.schema).iter_errors(given))
     if fault is not None:
-        reason = f"{fault.json_path[:100]}: {shortened(fault.message, 300)}"
-        raise InputError(reason, f"arguments: {', '.join(tool.options)}")
+        value = repr(fault.instance)
+        reason = fault.message.replace(value, shortened(value, 60))
+        arguments = f"arguments: {', '.join(tool.options)}"
+        raise InputError(f"{fault.json_path[:100]}: {reason}", arguments)
     for text in (given.get("model"), *given.get("pairs", ())):
         if isinstance(text, str) and any(map(is_model_file, (text, text.partition("=")[2]))):
             hint = "give the content of the config.json as an object"

@@ -44,6 +44,13 @@ class Rows:
         }
 
 
+@dataclass(frozen=True)
+class Deprecated:
+    """Marks a key that goes with the next minor version; `use` is the one that takes its place."""
+
+    use: str
+
+
 def as_json(value: Any) -> Any:
     """Return a value as JSON can hold it; a dataclass is an object."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -62,6 +69,9 @@ def schema_of(document: Any) -> Schema:
 def _schema(kind: Any) -> Schema:
     if get_origin(kind) is Annotated:
         kind, rows = get_args(kind)
+        if isinstance(rows, Deprecated):
+            said = f"deprecated: use {rows.use}"
+            return {**_schema(kind), "deprecated": True, "description": said}
         is_list = get_origin(kind) is Sequence
         return {"type": "array", "items": rows.schema()} if is_list else rows.schema()
     if get_origin(kind) in (Union, UnionType):
