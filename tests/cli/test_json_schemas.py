@@ -26,6 +26,7 @@ LAYOUT = (
     "tensor_parallel=4",
 )
 RUN = ("--num-gpus", 8, "--global-batch-size", 64, "--model", "gpt3_1.3B", "--accelerator", "H100")
+SHAPE = ("num_layers=8", "hidden_size=1024", "data_parallel=8")
 TIMINGS = Path(__file__).parents[2] / "docs" / "timings_b200.csv"
 
 READING: dict[str, tuple[object, ...]] = {
@@ -41,7 +42,7 @@ READING: dict[str, tuple[object, ...]] = {
         *("--num-gpus", 4096),
     ),
     "show": ("show", *LAYOUT),
-    "show another estimator": ("show", "--estimator", "pipeline", "chip=A100_40GB", "num_layers=8"),
+    "show another estimator": ("show", "--estimator", "pipeline", "chip=A100_40GB", *SHAPE),
     "show a table": ("show", "--estimator", "cluster", "--table", "compute"),
     "plot": ("plot",),
     "calibrate kernels": ("calibrate", "--kernels", TIMINGS),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from warehouse.cli.database import bring_up_to_date
 from warehouse.cli.options import DEFAULT_DATABASE, Database
 from warehouse.errors import LONGEST_MESSAGE, InputError, UsageError, WarehouseError, shortened
 
@@ -71,8 +72,6 @@ def serve(
         hint = "install it with `pip install 'training-warehouse[mcp]'`"
         raise InputError("the server needs the package mcp", hint)
     import anyio
-
-    from warehouse.cli.database import bring_up_to_date
 
     if not db.exists():
         bring_up_to_date(db)
@@ -193,10 +192,9 @@ async def _answered(tool: Tool, given: Given, db: Path) -> list[str]:
 
     fault = best_match(Draft202012Validator(tool.schema).iter_errors(given))
     if fault is not None:
-        value = repr(fault.instance)
+        value, known = repr(fault.instance), ", ".join(tool.options)
         reason = fault.message.replace(value, shortened(value, 60))
-        arguments = f"arguments: {', '.join(tool.options)}"
-        raise InputError(f"{fault.json_path[:100]}: {reason}", arguments)
+        raise InputError(f"{fault.json_path[:100]}: {reason}", f"arguments: {known}")
     for text in (given.get("model"), *given.get("pairs", ())):
         if isinstance(text, str) and any(map(is_model_file, (text, text.partition("=")[2]))):
             hint = "give the content of the config.json as an object"
@@ -209,9 +207,9 @@ async def _answered(tool: Tool, given: Given, db: Path) -> list[str]:
         words = [tool.command, "--json", "--db", str(db), *tool.words(given)]
         code, out, err = await _run(words, str(given.get("query", "")).encode())
     said = err.replace(f"{folder}/", "")
-    if code:  # the output may be cut
-        raise InputError(said.removeprefix("error: ").strip() or f"it ended with {code}")
-    return [out, said]
+    if not code:
+        return [out, said]
+    raise InputError(said.removeprefix("error: ").strip() or f"it ended with {code}")
 
 
 async def _run(words: Sequence[str], text: bytes) -> tuple[int, str, str]:
