@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from estimators.estimator import Estimator
     from warehouse.calibrate.kernels import KernelCalibration
     from warehouse.calibrate.run import Calibration
-    from warehouse.cli.documents import FittedConstants, FittedKernels
 
 DEFAULT_ESTIMATOR = registry.default("calibrate")
 
@@ -247,7 +246,7 @@ def _page_of_kernels(found: KernelCalibration, name: str | None) -> Page:
 
     constants, kinds = kernel_constants(found), kind_lines(found)
     errors = error_lines(found.errors, found.num_used)
-    document: FittedKernels = {
+    document = {
         "profile": name,
         "files": list(found.files),
         "accelerator": found.accelerator,
@@ -293,7 +292,7 @@ def _page_of_steps(found: Calibration, name: str | None) -> Page:
     constants, others = constant_records(found), other_records(found)
     errors = error_lines(found.fit.errors, len(found.row_names))
     rows = row_records(found)
-    document: FittedConstants = {
+    document = {
         "profile": name,
         "reference": found.reference,
         "row_filters": list(found.filters),

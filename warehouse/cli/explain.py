@@ -16,7 +16,6 @@ from warehouse.show.values import json_value
 
 if TYPE_CHECKING:
     from warehouse.ask.explain import Explanation
-    from warehouse.cli.documents import ExplainedStep
 
 DEFAULT_ESTIMATOR = registry.default("explain")
 
@@ -154,7 +153,7 @@ def _ends(low: float | None, high: float | None) -> str:
     return "" if low is None or low == high else f"{low:.4g} to {high:.4g}"
 
 
-def _document(found: Explanation) -> ExplainedStep:
+def _document(found: Explanation) -> dict[str, Any]:
     from warehouse.database.stamp import reference_version
 
     return {

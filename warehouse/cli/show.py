@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from estimators.contract import Catalog, Mends, Scalar, Values
     from estimators.contract import Relation as Grain
     from estimators.estimator import Estimator
-    from warehouse.cli.documents import ShownConfiguration
     from warehouse.evaluate.one import Evaluation
     from warehouse.show.values import Row
 
@@ -133,7 +132,7 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
     if form is Format.JSON:
         from warehouse.database.stamp import reference_version
 
-        document: ShownConfiguration = {
+        document = {
             "reference_data": reference_version(),
             "estimator": shown.estimator.name,
             "relation": shown.relation.name,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from warehouse.cli.documents import StoredStatus, SweepStatus
 
 _SUPERSEDED = "superseded_rows"
 """Rows that a newer version of their estimator replaced: views do not show them."""
@@ -118,7 +117,7 @@ def _stored_page(db: Path) -> Page:
         "bytes": round(sum(question.num_bytes for question in questions)),
         "most_bytes": round(plan_cache_bytes()),
     }
-    document: StoredStatus = {
+    document = {
         "database": str(db),
         "reference_data": reference_version(),
         "bytes": size,
@@ -192,7 +191,7 @@ def _values_of(space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
 
 def _progress_page(db: Path, progress: dict[str, Any]) -> Page:
     size = db.stat().st_size if db.exists() else None
-    document: SweepStatus = {"database": str(db), "bytes": size, "running": progress}
+    document = {"database": str(db), "bytes": size, "running": progress}
     table = Section("", PROGRESS, [[progress[name] for name in PROGRESS]])
     remarks = [f"{db}: process {progress['pid']} is sweeping into it; this is its progress file"]
     if progress["rows_per_second"] > 0:

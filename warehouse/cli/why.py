@@ -21,7 +21,6 @@ from warehouse.show.values import Figure, json_value
 if TYPE_CHECKING:
     from warehouse.ask.configuration import LayoutQuery
     from warehouse.ask.why import Diagnosis
-    from warehouse.cli.documents import ComparedLayout, ExcludedLayout
     from warehouse.show.values import Row
 
 DEFAULT_ESTIMATOR = registry.default("why")
@@ -270,7 +269,7 @@ def _query_document(query: LayoutQuery) -> dict[str, Any]:
     }
 
 
-def _document(query: LayoutQuery, found: Diagnosis) -> ComparedLayout | ExcludedLayout:
+def _document(query: LayoutQuery, found: Diagnosis) -> dict[str, Any]:
     from warehouse.database.stamp import reference_version
 
     question, version = _query_document(query), reference_version()
