@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 
 from warehouse.ask import cost, rank
 from warehouse.cli import calibrate, config, explain, plan, plot, status, sweep
-from warehouse.cli import schema as schema_command
 from warehouse.measure.compare import SHOWN as MEASURED
 from warehouse.plan.document import Line, PlanOutput
 from warehouse.show.json_schema import Rows, Schema, schema_of
@@ -21,6 +20,8 @@ Values = Mapping[str, Any]
 
 AnyRows = Annotated[Sequence[Line], Rows(())]
 """Rows of a query or a view, with the columns that it has."""
+
+_THING = ("name", "kind", "role", "layer", "what", "grain", "key", "rows")
 
 
 class ExcludedLayout(TypedDict):
@@ -172,14 +173,14 @@ class ListedSchema(TypedDict):
     """The tables, views and macros; `database` is null for those of the package."""
 
     database: str | None
-    things: Annotated[Sequence[Line], Rows(schema_command.THINGS)]
+    things: Annotated[Sequence[Line], Rows(_THING)]
 
 
 class FoundSchema(TypedDict):
     """A table, view or macro, a column, or both, of one name."""
 
     database: str | None
-    thing: Annotated[Line, Rows((*schema_command.THINGS, "columns", "arguments"))] | None
+    thing: Annotated[Line, Rows((*_THING, "columns", "arguments"))] | None
     column: Annotated[Line, Rows(("name", "meaning", "unit", "source", "choices", "uses"))] | None
 
 

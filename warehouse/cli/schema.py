@@ -38,7 +38,7 @@ _LEAST = 40
 _SIGNATURE = 40
 """Characters of a macro's call that a list shows."""
 
-THINGS = ("name", "kind", "role", "layer", "what", "grain", "key", "rows")
+_THINGS = ("name", "kind", "role", "layer", "what", "grain", "key", "rows")
 _COLUMNS = ("name", "type", "unit", "meaning", "source")
 _USES = ("name", "role", "layer", "type")
 """Columns of the tables: the list, the columns of one entry, the places of a column."""
@@ -76,7 +76,7 @@ def schema(
         return
     from warehouse.database.describe import Description
 
-    columns = (*THINGS, *_COLUMNS, *_USES)
+    columns = (*_THINGS, *_COLUMNS, *_USES)
     output.expect(columns, csv=columns)
     source = context.get_parameter_source("db")
     is_default = source is not None and source.name.startswith("DEFAULT")
@@ -308,7 +308,7 @@ def _record(thing: Thing, rows: Mapping[str, int]) -> Record:
     key = ", ".join(thing.key)
     figures = (thing.what, thing.grain or None, key or None, rows.get(thing.name))
     return dict(
-        zip(THINGS, (thing.name, thing.kind, thing.role, thing.layer, *figures), strict=True)
+        zip(_THINGS, (thing.name, thing.kind, thing.role, thing.layer, *figures), strict=True)
     )
 
 
