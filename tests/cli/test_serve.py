@@ -6,10 +6,12 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.cli.planning import QUESTION
 from tests.cli.test_json_schemas import faults
 from tests.shared import Command, Quickstart, digest
 from warehouse.cli.serve import TOOLS, Tool
+from warehouse.processes import is_alive
 
 SERVE = """
 import sys
@@ -79,6 +82,38 @@ def copy(planned_database: Path, tmp_path: Path) -> Path:
     """A database with a plan, in an empty folder."""
     (tmp_path / "served").mkdir()
     return Path(shutil.move(planned_database, tmp_path / "served" / "warehouse.duckdb"))
+
+
+@contextmanager
+def raw_server(
+    database: Path, *lines: str
+) -> Iterator[tuple[subprocess.Popen[str], Callable[[Any], None]]]:
+    """Start a server, write lines to it and then greet it; yield it, and what sends a message."""
+    client = {"name": "raw", "version": "0"}
+    given = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
+    with subprocess.Popen(
+        [sys.executable, "-m", "warehouse", "serve", "--mcp", "--db", str(database)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        pipe = server.stdin
+
+        def send(message: Any) -> None:
+            pipe.write((message if isinstance(message, str) else json.dumps(message)) + "\n")
+            pipe.flush()
+
+        for line in lines:
+            send(line)
+        send({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given})
+        answers = map(json.loads, iter(server.stdout.readline, ""))
+        found = next(answer for answer in answers if answer.get("id") == 1)
+        assert found["result"]["serverInfo"]["name"] == "training-warehouse"
+        send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        yield server, send
 
 
 # ---- the tools ----
@@ -258,25 +293,10 @@ def test_a_call_without_end_is_stopped_while_others_are_answered(copy: Path) -> 
 @pytest.mark.long
 def test_lines_that_are_no_messages_do_not_end_the_server(copy: Path) -> None:
     lines = ["", "not json", "[]", '{"jsonrpc": "2.0"}', "[" * 10_000, '"\\ud800"']
-    client = {"name": "raw", "version": "0"}
-    given = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-    last = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": given}
-    with subprocess.Popen(
-        [sys.executable, "-m", "warehouse", "serve", "--mcp", "--db", str(copy)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
+    with raw_server(copy, *lines) as (server, _):
         assert server.stdin is not None
-        assert server.stdout is not None
-        server.stdin.write("\n".join([*lines, json.dumps(last)]) + "\n")
-        server.stdin.flush()
-        answers = iter(server.stdout.readline, "")
-        found = next(each for each in map(json.loads, answers) if each.get("id") == 1)
         server.stdin.close()
         assert server.wait(60) == 0
-    assert found["result"]["serverInfo"]["name"] == "training-warehouse"
 
 
 # ---- its start ----
@@ -310,3 +330,22 @@ def test_rows_of_a_sweep_are_ranked(quickstart: Quickstart) -> None:
     assert is_answer, texts
     assert faults("rank", json.loads(texts[0])) == []
     assert "layouts shown" in texts[1]
+
+
+@pytest.mark.parametrize("how", ["its input ends", "SIGTERM", "SIGINT"])
+@pytest.mark.long
+def test_the_server_ends_with_its_client_and_so_do_its_queries(copy: Path, how: str) -> None:
+    endless = "select count(*) from range(10000000000) a, range(1000000) b"
+    call = {"name": "sql", "arguments": {"query": endless}}
+    with raw_server(copy) as (server, send):
+        send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+        while not (found := children.read_text().split()):
+            time.sleep(0.05)
+        if how == "its input ends":
+            assert server.stdin is not None
+            server.stdin.close()
+        else:
+            server.send_signal(getattr(signal, how))
+        assert server.wait(30) == (0 if how == "its input ends" else 130)
+        assert not any(is_alive(int(pid)) for pid in found)

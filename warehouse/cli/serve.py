@@ -1,16 +1,15 @@
 """`warehouse serve --mcp`: the questions as tools of a language model's agent, over stdio.
 
-A tool is a command: its arguments are the options of the command, but those that name files, and
-its answer is the JSON that the command prints. Each call runs the command in a new process, with
-limits of time and size, so that no question can end the server.
+A tool is a command in a new process, with limits of time and size: no question can end the server.
+Its arguments are the options of the command, but those that name files; its answer is the JSON.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import suppress
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,16 +39,14 @@ _LEFT_OUT = {
 """Options of formats, of limits, and for people. Those that name files go by their type."""
 
 SECONDS, MOST_BYTES, AT_ONCE = 600.0, 1_000_000, 2
-"""Most time of a call, largest size of an answer, and calls that run at once; others wait. A query
-has the limits of `warehouse sql`: a minute and 2 GB."""
-_LONGEST, _LONGEST_QUERY, _MOST_VALUES = 1_000, 100_000, 100
+"""Most time of a call, size of an answer, and calls; a query has the limits of `warehouse sql`."""
+_LONGEST, _LONGEST_QUERY, _MOST_VALUES, _STOPPED = 1_000, 100_000, 100, 130
 
 INSTRUCTIONS = """\
-Plans large-transformer training runs: the fastest layouts on given GPUs, with days, dollars, energy
-and the range of each. Start with `plan`, or `compare` for several machines. `why` says where a
-layout loses time. `rank` and `sql` read stored layouts; `schema` lists what there is to query.
-Figures are in seconds, bytes, dollars, watts. Say with an answer its range
-(likely_training_seconds) and the errors on published steps (track_record)."""
+Plans training runs of transformers: the fastest layouts on given GPUs, with days, dollars, energy
+and ranges. Start with `plan`, or `compare` for several machines. `why` says where a layout loses
+time; `rank` and `sql` read stored layouts; `schema` lists what there is to query. Units: seconds,
+bytes, dollars, watts. Say the range (likely_training_seconds) and past errors (track_record)."""
 
 
 def serve(
@@ -75,7 +72,10 @@ def serve(
 
     if not db.exists():
         bring_up_to_date(db)
-    anyio.run(partial(_serve, db.resolve()))
+    try:
+        anyio.run(_serve, db.resolve())
+    except KeyboardInterrupt:  # a thread that waits for stdin would keep the process
+        os._exit(_STOPPED)
 
 
 async def _serve(db: Path) -> None:
