@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from warehouse.cli.database import bring_up_to_date
-from warehouse.cli.options import DEFAULT_DATABASE, Database
+from warehouse.cli.options import DEFAULT_DATABASE, DatabasePath
 from warehouse.errors import LONGEST_MESSAGE, InputError, UsageError, WarehouseError, shortened
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def serve(
     mcp: Annotated[
         bool, typer.Option("--mcp", help="Speak the Model Context Protocol on stdin and stdout.")
     ] = False,
-    db: Database = DEFAULT_DATABASE,
+    db: DatabasePath = DEFAULT_DATABASE,
 ) -> None:
     """Answer the questions of an agent (Model Context Protocol).
 
