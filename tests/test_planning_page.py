@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "planning.md").read_text("utf-8")
 def test_every_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     write_files(PAGE, tmp_path)
     found = [command for block in blocks(PAGE, "console") for command in commands(block)]
-    assert len(found) == 9
+    assert len(found) == 10
     for command in found:
         answer = printed(command.text, tmp_path)
         assert comparable(answer) == comparable(command.printed), command.text

@@ -366,6 +366,7 @@ def test_the_wheel_says_who_made_it_and_what_may_be_done_with_it(unpacked_wheel:
         "docs",
         "excel",
         "explore",
+        "mcp",
         "plots",
         "ray",
         "slurm",

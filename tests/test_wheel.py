@@ -35,6 +35,7 @@ SHORTER = {
     "validate": "warehouse validate --db new.duckdb",  # tests/cli/test_validate.py runs it
     "repair": "warehouse repair --db new.duckdb",  # another name of `rebuild`
     "explore": "",  # serves a page until ^C: tests/cli/test_explore.py
+    "serve": "",  # serves an agent until it ends: tests/cli/test_serve.py
 }
 LAST = ("drop", "export", "compact", "repair", "validate")
 """After these the studies of the quickstart are no longer stored."""
@@ -88,8 +89,53 @@ def test_the_wheel_has_the_data_dictionary(unpacked_wheel: Path) -> None:
     assert packed.read_bytes() == FILE.read_bytes()
 
 
+def test_the_program_has_the_names_of_package_and_distribution(unpacked_wheel: Path) -> None:
+    [file] = unpacked_wheel.glob("training_warehouse-*.dist-info/entry_points.txt")
+    scripts = re.findall(r"^(.+) = (.+)$", file.read_text("utf-8"), re.MULTILINE)
+    assert dict(scripts) == dict.fromkeys(
+        ("training-warehouse", "warehouse"), "warehouse.cli.main:main"
+    )
+
+
+@pytest.mark.long
+def test_the_first_command_in_an_empty_folder_answers_and_says_once_where_its_database_is(
+    unpacked_wheel: Path, tmp_path: Path
+) -> None:
+    home, empty = tmp_path / "home", tmp_path / "empty"
+    home.mkdir()
+    empty.mkdir()
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(unpacked_wheel)}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    question = ("--model", "gpt3_1.3B", "--tokens", "1G", "--accelerator", "H100", "--gpus", "8")
+
+    def plan(**changed: str) -> tuple[float, str]:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "warehouse", "plan", *question, "--json"],
+            cwd=empty,
+            env={**environment, **changed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["training_seconds"], done.stderr
+
+    database = home / ".local" / "share" / "training-warehouse" / "warehouse.duckdb"
+    said = f"{database}: the new database; --db or WAREHOUSE_DB names another place\n"
+    (first, err), (second, again) = plan(), plan()
+    assert first == second > 0
+    assert err.count(said) == 1
+    assert "the new database" not in again
+    assert database.is_file()
+    assert [*empty.iterdir()] == []
+    # without a home that can be written, the database is below the working directory
+    (seconds, err) = plan(HOME="/dev/null")
+    assert seconds == first
+    assert f"{empty / 'db' / 'warehouse.duckdb'}: the new database" in err
+
+
 def test_each_command_is_tried() -> None:
-    assert {name for name, _, _ in lines()} == set(EXAMPLES) - {"explore"}
+    assert {name for name, _, _ in lines()} == set(EXAMPLES) - {"explore", "serve"}
 
 
 @pytest.mark.long

@@ -62,12 +62,24 @@ def usual_database() -> Path:
     """Return the default database.
 
     In a clone that is db/warehouse.duckdb below the working directory. An installed package has one
-    per user, so that commands do not create databases in arbitrary folders.
+    per user, so that commands do not create databases in arbitrary folders. Where the user's
+    directory cannot be written, as in some containers, it has that of a clone.
     """
     if not (_PACKAGE / "resources").is_dir():
         return IN_SOURCE_TREE
     data = _directory_of("XDG_DATA_HOME", ".local/share")
-    return IN_SOURCE_TREE if data is None else data / "warehouse.duckdb"
+    if data is None or not _is_writable(data):
+        return working_directory() / IN_SOURCE_TREE
+    return data / "warehouse.duckdb"
+
+
+def _is_writable(directory: Path) -> bool:
+    """Return whether files can be written to a directory, or to one that can be created."""
+    try:
+        place = next(each for each in (directory, *directory.parents) if each.exists())
+    except OSError:  # a folder that may not be entered
+        return False
+    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
 
 def cache() -> Path | None:

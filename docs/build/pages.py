@@ -89,6 +89,7 @@ JOBS: Mapping[tuple[str, ...], Job] = {
     ("questions.md",): partial(make_pages, paths=(DOCS / "questions.md",)),
     ("python.md", "sql-clients.md", "accuracy.md"): make_small,
     ("calibration.md",): make_calibration,
+    ("agents.md",): partial(make_pages, paths=(DOCS / "agents.md",)),
     tuple(references.PAGES): make_references,
 }
 """The pages that a job makes together -> the job. Long jobs come first."""

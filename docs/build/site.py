@@ -12,9 +12,12 @@ if TYPE_CHECKING:
 
 OUTSIDE = {
     "index.md": "README.md",
+    "AGENTS.md": "AGENTS.md",
+    "skill.md": "skills/training-warehouse/SKILL.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
     "SECURITY.md": "SECURITY.md",
+    "CITATION.cff": "CITATION.cff",
     "LICENSE.txt": "LICENSE",
     "NOTICE.txt": "NOTICE",
     "studies/my_cluster.toml": "studies/my_cluster.toml",
@@ -22,7 +25,11 @@ OUTSIDE = {
 """Place in the site -> file of the project."""
 
 _MOVED = {
+    "../AGENTS.md": "AGENTS.md",
+    "../skills/training-warehouse/SKILL.md": "skill.md",
     "../studies/my_cluster.toml": "studies/my_cluster.toml",
+    "skills/training-warehouse/SKILL.md": "skill.md",
+    "CITATION.cff": "CITATION.cff",
     "LICENSE": "LICENSE.txt",
     "NOTICE": "NOTICE.txt",
     "README.md": "index.md",

@@ -23,7 +23,7 @@ COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
 WITHOUT_ROWS = {
     *("quickstart", "init", "drop", "evaluate", "export", "import", "collect", "backup"),
-    *("compact", "rebuild", "repair", "report", "explore"),
+    *("compact", "rebuild", "repair", "report", "explore", "serve"),
 }
 """Commands that print no rows: some write a file, the others say what they did."""
 

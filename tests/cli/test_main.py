@@ -20,6 +20,7 @@ from tests.shared import Command, Program, Quickstart
 from warehouse import __version__
 from warehouse.cli.commands import COMMANDS, FIRST, GROUPS
 from warehouse.cli.options import DEFAULT_DATABASE
+from warehouse.database.stamp import reference_version
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 
 WITHOUT_DATABASE: set[str] = set()
@@ -27,7 +28,8 @@ EXAMPLES = {entry.name: entry.example for entry in COMMANDS}
 
 
 def test_version_is_that_of_the_package(warehouse: Command) -> None:
-    assert warehouse("--version") == (0, f"warehouse {__version__}\n", "")
+    said = f"warehouse {__version__}, reference data {reference_version()}\n"
+    assert warehouse("--version") == (0, said, "")
 
 
 def test_help_lists_every_command_with_a_whole_sentence(warehouse: Command) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION
 from tests.shared import Command
+from warehouse.database.stamp import reference_in_words
 from warehouse.plan.candidates import QueryCache
 from warehouse.plan.question import PlanRequest, resolve
 from warehouse.plan.track_record import TrackRecord, track_record
@@ -56,7 +57,8 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     named = [line.split()[0] for line in others.splitlines() if line[2] != " "]
     assert named == [line["name"].split()[0] for line in found["alternatives"]]
     assert len(found["alternatives"]) == 3
-    assert further.startswith("further tables, with --details:\n  layouts ")
+    said = rf"further tables, with --details \({reference_in_words()}\):\n  layouts "
+    assert re.match(said, further)
     best = found["layouts"][0]
     assert f"tp{best['tensor_parallel']}" in lines["layout"] or best["tensor_parallel"] == 1
     assert lines["step"].startswith(

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -175,72 +174,3 @@ def test_on_a_terminal_nothing_is_wider_than_it(
         wide = [line for line in out.splitlines() if len(line) > width]
         if width == 100:
             assert wide == []
-
-
-# ---- the schema of an answer ----
-
-
-def faults(value: Any, schema: dict[str, Any], place: str = "$") -> list[str]:
-    """Return where a value breaks a schema of the kinds that `warehouse` prints."""
-    if "anyOf" in schema:
-        found = [faults(value, each, place) for each in schema["anyOf"]]
-        return [] if [] in found else [line for each in found for line in each]
-    kinds: dict[str, Any] = {
-        "object": dict,
-        "array": list,
-        "string": str,
-        "integer": int,
-        "number": (int, float),
-        "boolean": bool,
-        "null": type(None),
-    }
-    wanted = schema.get("type", list(kinds))
-    names = [wanted] if isinstance(wanted, str) else wanted
-    is_flag = isinstance(value, bool)
-    if not any(isinstance(value, kinds[n]) and is_flag <= (n == "boolean") for n in names):
-        return [f"{place}: {value!r} is no {' or '.join(names)}"]
-    lines = []
-    if isinstance(value, list) and "items" in schema:
-        for index, each in enumerate(value):
-            lines += faults(each, schema["items"], f"{place}[{index}]")
-    if isinstance(value, dict):
-        known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-        lines += [f"{place}: no {name}" for name in schema.get("required", []) if name not in value]
-        for name, each in value.items():
-            if name in known or isinstance(others, dict):
-                lines += faults(each, known.get(name, others), f"{place}.{name}")
-            elif not others:
-                lines.append(f"{place}: {name} is not in the schema")
-    return lines
-
-
-def test_a_plan_is_as_its_schema_says(
-    warehouse: Command, planned: tuple[Path, dict[str, Any], str]
-) -> None:
-    code, out, err = warehouse("schema", "--json-schema", "plan")
-    assert code == 0, err
-    either, plan = json.loads(out), planned[1]
-    assert faults(plan, either) == []
-    unanswered = {"question": plan["question"], "num_gpus": 8, "error": "none fits", "hint": ""}
-    assert faults({"answers": [plan, unanswered]}, either) == []
-    assert faults({"answers": [{**unanswered, "error": 1}]}, either) != []
-    schema = either["anyOf"][0]
-    assert schema["properties"]["training_seconds"]["type"] == "number"
-    layout = schema["properties"]["layouts"]["items"]["properties"]
-    assert layout["tensor_parallel"]["type"] == ["integer", "null"]
-    # the checker finds what is wrong
-    assert faults({**plan, "more": 1}, schema) == ["$: more is not in the schema"]
-    wrong = {**plan, "num_gpus": "8", "layouts": [{}]}
-    assert "$.num_gpus: '8' is no integer" in faults(wrong, schema)
-    assert "$.layouts[0]: no step_seconds" in faults(wrong, schema)
-    del wrong["counts"]
-    assert "$: no counts" in faults(wrong, schema)
-
-
-def test_a_command_without_a_document_has_no_schema(warehouse: Command) -> None:
-    code, out, err = warehouse("schema", "--json-schema", "rank")
-    assert (code, out) == (2, "")
-    assert err == "error: `--json-schema` rank: it has no schema\nhint: use plan\n"
-    code, _, err = warehouse("schema", "model", "--json-schema", "plan")
-    assert code == 2
-    assert "exclude one another" in err

@@ -11,6 +11,7 @@ import pytest
 from estimators import registry
 from estimators.contract import Catalog
 from warehouse.calibrate.published import published_intervals, published_steps
+from warehouse.database import resources
 from warehouse.database.cache import cached
 from warehouse.database.catalog import packaged_catalog
 from warehouse.database.summaries import summaries
@@ -40,6 +41,19 @@ def test_a_document_is_made_once(directory: Path) -> None:
     assert [cached("one", 1, make) for _ in range(2)] == [{"steps": [1, 0.1]}] * 2
     assert make.number == 1
     assert [path.suffix for path in directory.iterdir()] == [".txt"]
+
+
+def test_a_document_of_the_release_is_taken_unless_it_is_damaged(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached("one", 1, Maker("ahead"))
+    released = directory.rename(tmp_path / "released")
+    monkeypatch.setattr(resources, "cache_directory", lambda: released)
+    assert cached("one", 1, Maker("now")) == "ahead"
+    assert cached("one", 2, Maker("now")) == "now"
+    [file] = released.iterdir()
+    file.write_text(file.read_text().replace("ahead", "faked"))
+    assert cached("one", 1, Maker("now")) == "now"
 
 
 def test_other_facts_and_other_kinds_are_other_documents(directory: Path) -> None:

@@ -77,6 +77,22 @@ def test_an_installed_package_has_one_database_for_the_user(
     assert settings.database() == folders / "data" / "training-warehouse" / "warehouse.duckdb"
 
 
+def test_where_the_users_directory_cannot_be_written_the_database_is_below_the_working_directory(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders / "package" / "resources").mkdir(parents=True)
+    monkeypatch.setattr(settings, "_PACKAGE", folders / "package")
+    monkeypatch.chdir(folders)
+    (folders / "home" / ".local").write_text("a file, no directory")
+    assert settings.database() == folders / "db" / "warehouse.duckdb"
+    monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/data")
+    assert settings.database() == folders / "db" / "warehouse.duckdb"
+    monkeypatch.setenv("XDG_DATA_HOME", str(folders / "new" / "data"))
+    assert folders / "new" in settings.database().parents
+    monkeypatch.setattr("os.access", lambda path, _: path != folders)
+    assert settings.database() == folders / "db" / "warehouse.duckdb"
+
+
 FORM = "write each line as: key = value"
 
 

@@ -57,7 +57,7 @@ _TABLES = (
 )
 """Columns of all tables that people read, of fits to steps and to timings."""
 
-_PROFILES = (
+PROFILES = (
     *("profile", "reference", "row_filters", "num_rows", "step_constant", "default_constant_value"),
     *("fitted_constant_value", "is_at_bound", "left_out_mean_absolute_relative_error"),
 )
@@ -341,8 +341,8 @@ def profiles(output: Output, drop: Drop = None, db: Database = DEFAULT_DATABASE)
     if drop is not None:
         _drop_profile(db, drop)
         return
-    output.expect(_PROFILES)
-    query = f"select {', '.join(_PROFILES)} from calibration order by profile, step_constant"
+    output.expect(PROFILES)
+    query = f"select {', '.join(PROFILES)} from calibration order by profile, step_constant"
     with open_for_read(db) as connection:
         columns, rows = fetched(connection, query)
     with output.opened():

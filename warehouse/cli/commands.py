@@ -84,6 +84,7 @@ COMMANDS = (
     ),
     Listing("plot", "warehouse plot training_days --model gpt3_1T --out days.svg"),
     Listing("explore", "warehouse explore"),
+    Listing("serve", "warehouse serve --mcp"),
     Listing(
         "measure",
         "printf 'model,accelerator,num_gpus,tensor_parallel,global_batch_size,step_seconds\\n"
@@ -114,12 +115,15 @@ COMMANDS = (
 )
 """The commands in the order of --help."""
 
+FORMER_OPTIONS: dict[str, str] = {}
+"""Former name of an option -> its name now. It works for one more minor version, and says so."""
+
 FIRST = ("plan", "why", "rank", "measure", "report", "sql")
 """Commands that `warehouse` alone shows with what they do, in the order of the tasks."""
 
 GROUPS = {
     "begin": ("quickstart", "init"),
-    "ask": ("cost", "energy", "explain", "operations", "show", "plot", "explore"),
+    "ask": ("cost", "energy", "explain", "operations", "show", "plot", "explore", "serve"),
     "evaluate": ("sweep", "evaluate", "collect", "drop"),
     "check": ("validate", "calibrate", "profiles"),
     "exchange": ("export", "import"),

@@ -6,7 +6,7 @@ from warehouse.cli.common import put, say
 from warehouse.cli.options import DEFAULT_DATABASE, DatabasePath
 from warehouse.cli.output import Output
 
-_COLUMNS = ("setting", "value", "origin")
+COLUMNS = ("setting", "value", "origin")
 
 
 def config(output: Output, db: DatabasePath = DEFAULT_DATABASE) -> None:
@@ -22,13 +22,13 @@ def config(output: Output, db: DatabasePath = DEFAULT_DATABASE) -> None:
     """
     from warehouse import settings
 
-    output.expect(_COLUMNS)
+    output.expect(COLUMNS)
     rows: list[tuple[str, str | None, str]] = []
     for setting in settings.settings():
         value = None if setting.value is None else str(setting.value)
         is_named = setting.name == "database" and db != setting.value
         rows.append((setting.name, *((str(db), "--db") if is_named else (value, setting.origin))))
     with output.opened():
-        put(_COLUMNS, [rows])
+        put(COLUMNS, [rows])
     for path in settings.files():
         say(f"{path}: {'read' if path.is_file() else 'not there'}")

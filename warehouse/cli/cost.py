@@ -125,6 +125,7 @@ def energy(
 
 def _put(table: RunTable, output: Output, top: int | None) -> None:
     """Print the runs; above a table, what is the same in all rows."""
+    from warehouse.database.stamp import reference_in_words
     from warehouse.show.units import in_words
 
     is_table = output.form is Format.TABLE
@@ -135,7 +136,7 @@ def _put(table: RunTable, output: Output, top: int | None) -> None:
         bounds.setdefault(line["estimator"], set()).add(line["is_lower_bound"])
     for name in bounds if is_table else ():
         say(title_line(name))
-    for note in _notes(table, lines, bounds):
+    for note in (*_notes(table, lines, bounds), reference_in_words()):
         say(note)
     same = {
         name: next(iter(values[name]))

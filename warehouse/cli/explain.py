@@ -21,7 +21,7 @@ DEFAULT_ESTIMATOR = registry.default("explain")
 
 _PARTS = ("part", "seconds", "%", "formula")
 _CONSTANTS = ("constant", "value", "range", "elasticity", "step over the range", "source")
-_ROWS = ("part", "seconds", "step_fraction", "formula", "source")
+ROWS = ("part", "seconds", "step_fraction", "formula", "source")
 """Columns of the parts in CSV."""
 
 SHOWN = 12
@@ -55,7 +55,7 @@ def explain(
     from warehouse.ask.explain import explain_pairs
     from warehouse.plan.question_words import batch_in_words
 
-    output.expect((*_PARTS, *_CONSTANTS), csv=_ROWS)
+    output.expect((*_PARTS, *_CONSTANTS), csv=ROWS)
     found = explain_pairs(
         *(db, pairs or (), problem),
         best=best,
@@ -67,10 +67,12 @@ def explain(
     if found.batch_rule:
         batch = int(found.shown.problem["global_batch_size"] or 0)
         remarks.append(batch_in_words(batch, found.shown.problem) + found.batch_rule)
-    table = Section("the parts of the step", _ROWS, _rows(found))
+    table = Section("the parts of the step", ROWS, _rows(found))
     sections = [_parts(found), _constants(found, every=every)]
+    document = _document(found)
+    remarks.append(f"reference data {document['reference_data']}")
     with output.opened():
-        put_page(Page(_document(found), table, sections, remarks, indent=2))
+        put_page(Page(document, table, sections, remarks, indent=2))
 
 
 def _headline(found: Explanation) -> list[str]:
@@ -152,13 +154,16 @@ def _ends(low: float | None, high: float | None) -> str:
 
 
 def _document(found: Explanation) -> dict[str, Any]:
+    from warehouse.database.stamp import reference_version
+
     return {
+        "reference_data": reference_version(),
         "inputs": json_value({**found.shown.problem, **found.shown.layout}),
         "results": json_value(dict(found.shown.results)),
         "step_seconds": found.step_seconds,
         "likely_step_seconds": found.likely,
         "extreme_step_seconds": found.extreme,
         "differing_columns": list(found.differing),
-        "parts": [dict(zip(_ROWS, row, strict=True)) for row in _rows(found)],
+        "parts": [dict(zip(ROWS, row, strict=True)) for row in _rows(found)],
         "constants": [vars(constant) for constant in found.sensitivities],
     }

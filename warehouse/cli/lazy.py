@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from warehouse.cli.commands import FIRST, GROUPS
+from warehouse.cli.commands import FIRST, FORMER_OPTIONS, GROUPS
 from warehouse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class _PlainCommand(TyperCommand):
         return [piece for piece in pieces if piece != "[ ]"]  # a hidden argument
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        args = [f" {word}" if _is_comment(word) else word for word in args]
+        args = [f" {word}" if _is_comment(word) else _renamed(word) for word in args]
         if any(parameter.name == "pairs" for parameter in self.get_params(ctx)):
             args = _with_pairs(args, {name for p in self.get_params(ctx) for name in p.opts})
         values, rest, given = self.make_parser(ctx).parse_args([*args])
@@ -129,6 +129,17 @@ class _PlainCommand(TyperCommand):
             name = next((name for name in parameter.opts if name in typed), parameter.opts[0])
             value = reader_of(self.annotations[parameter.name], name)(value)
         return value if parameter.callback is None else parameter.callback(ctx, parameter, value)
+
+
+def _renamed(word: str) -> str:
+    """Return a word with the name that its option has now."""
+    name, equals, value = word.partition("=")
+    if name not in FORMER_OPTIONS:
+        return word
+    from warehouse.cli.common import say
+
+    say(f"deprecated: {name} is now {FORMER_OPTIONS[name]}; the next version drops that name")
+    return f"{FORMER_OPTIONS[name]}{equals}{value}"
 
 
 def _with_pairs(args: Sequence[str], own: Collection[str]) -> list[str]:

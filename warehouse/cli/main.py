@@ -58,8 +58,9 @@ app = typer.Typer(
 def _show_version(is_given: bool) -> None:
     if is_given:
         from warehouse import __version__
+        from warehouse.database.stamp import reference_in_words
 
-        sys.stdout.write(f"warehouse {__version__}\n")
+        sys.stdout.write(f"warehouse {__version__}, {reference_in_words()}\n")
         raise typer.Exit
 
 

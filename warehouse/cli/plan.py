@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TOP = 3
 
-_STEPS = ("stage", "action")
+STEPS = ("stage", "action")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
     from warehouse.plan.run import answer_plan, first_sweep, steps_in_words
 
     if shown.dry_run:
-        output.expect(_STEPS)
+        output.expect(STEPS)
     else:
         output.expect(TABLES, csv=LAYOUTS)
 
@@ -139,7 +139,7 @@ def _answer_several(options: PlanOptions, shown: ShownOptions, output: Output, d
                 "ask the one that you want to see in full alone",
             )
     if shown.dry_run:
-        output.expect(_STEPS)
+        output.expect(STEPS)
     else:
         output.expect(TABLE, csv=COLUMNS)
     questions = read_questions(options, db)
@@ -172,7 +172,7 @@ def _put_steps(steps: Sequence[str], form: Format) -> None:
     """Print the steps of a plan: numbered lines on a terminal, rows in other formats."""
     rows = list(enumerate(steps, start=1))
     if form is not Format.TABLE:
-        put(_STEPS, [rows])
+        put(STEPS, [rows])
         return
     for number, action in rows:
         sys.stdout.write(f"{number}. {action}\n")

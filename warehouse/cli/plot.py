@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from estimators.contract import Scalar
     from warehouse.plot.draw import Drawing
 
+LISTED = ("plot", "summary", "filled_by")
+"""Columns of the list of plots."""
+
 
 @dataclass(frozen=True)
 class PlotFilters(ProblemFilters):
@@ -153,12 +156,11 @@ def _list(output: Output) -> None:
     """Print every plot: its name, what it shows, and the commands that fill it."""
     from warehouse.plot.registry import PLOTS
 
-    columns = ("plot", "summary", "filled_by")
-    output.expect(columns)
+    output.expect(LISTED)
     with output.opened():
         if output.form is not Format.TABLE or output.chosen:
             rows = [(p.name, p.summary, " or ".join(p.filled_by)) for p in PLOTS.values()]
-            put_for_people(columns, rows)
+            put_for_people(LISTED, rows)
             return
         width, line = max(map(len, PLOTS)), shown_width()
         for plot in PLOTS.values():

@@ -99,6 +99,7 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
     common = {**filters, **ranking.constants}
     from estimators.columns import COLUMNS
     from warehouse.ask.rank import SAID_ONCE, USUAL
+    from warehouse.database.stamp import reference_in_words
 
     unsaid = {name: COLUMNS[name].neutral for name in SAID_ONCE} | USUAL
     words = (
@@ -107,7 +108,8 @@ def _say_scope(ranking: Ranking, filters: Mapping[str, Any], by: str) -> None:
         if value is not None and value != unsaid.get(name)
     )
     say(", ".join(words))
-    say(f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown")
+    shown = f"{count(ranking.num_problems, 'problem')}, {count(len(ranking.rows), 'layout')} shown"
+    say(f"{shown}; {reference_in_words()}")
     apart = (
         ("evaluated alone, without a search", ranking.num_single),
         ("searched in part, with some values held", ranking.num_in_part),

@@ -7,7 +7,6 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,9 +38,6 @@ _LEAST = 40
 _SIGNATURE = 40
 """Characters of a macro's call that a list shows."""
 
-_DOCUMENTS = {"plan": "warehouse.plan.document:PlanOutput"}
-"""Command whose JSON is a document -> the type of this document."""
-
 _THINGS = ("name", "kind", "role", "layer", "what", "grain", "key", "rows")
 _COLUMNS = ("name", "type", "unit", "meaning", "source")
 _USES = ("name", "role", "layer", "type")
@@ -61,7 +57,7 @@ def schema(
     ] = None,
     json_schema: Annotated[
         str | None,
-        text_option("--json-schema", "COMMAND", "Print the schema of a command's JSON: plan."),
+        text_option("--json-schema", "COMMAND", "Print the JSON Schema of a command's JSON."),
     ] = None,
     output: Output,
     db: ReadDatabase = DEFAULT_DATABASE,
@@ -108,14 +104,13 @@ def _put_json_schema(command: str, name: str | None, output: Output) -> None:
     """Print the schema of the document of a command, as JSON in every format."""
     if name is not None:
         raise UsageError(f"`--json-schema` and NAME {name} exclude one another", "use one of them")
-    if command not in _DOCUMENTS:
-        known = ", ".join(_DOCUMENTS)
-        raise UsageError(f"`--json-schema` {command}: it has no schema", f"use {known}")
-    from warehouse.show.json_schema import schema_of
+    from warehouse.cli.documents import DOCUMENTS, document_schema
 
-    module, _, document = _DOCUMENTS[command].partition(":")
+    if command not in DOCUMENTS:
+        known = ", ".join(DOCUMENTS)
+        raise UsageError(f"`--json-schema` {command}: no command prints JSON of it", f"use {known}")
     with output.opened():
-        put_document(schema_of(getattr(import_module(module), document)))
+        put_document(document_schema(command))
 
 
 def _listed(described: Description, name: str | None) -> list[Thing] | None:

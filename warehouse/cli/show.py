@@ -130,7 +130,10 @@ def _put_configuration(shown: Evaluation, published: Evaluation | None, form: Fo
         return
     inputs = {**shown.problem, **shown.layout}
     if form is Format.JSON:
+        from warehouse.database.stamp import reference_version
+
         document = {
+            "reference_data": reference_version(),
             "estimator": shown.estimator.name,
             "relation": shown.relation.name,
             "mends": _mends(shown),

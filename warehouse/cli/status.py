@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+
 _SUPERSEDED = "superseded_rows"
 """Rows that a newer version of their estimator replaced: views do not show them."""
 
-_STUDIES = (
+STUDIES = (
     *("study", "study_file", "estimator", "created_at", "num_cells", "num_cells_done"),
     *("num_rows", "num_rows_done", "evaluated_at", _SUPERSEDED),
 )
-_RELATIONS = ("relation", "estimator", "estimator_version", "variant", "cells", "rows", _SUPERSEDED)
+RELATIONS = ("relation", "estimator", "estimator_version", "variant", "cells", "rows", _SUPERSEDED)
 _STUDY = ("of the study", "value")
-_PROGRESS = ("study", "rows", "total_rows", "cells", "total_cells", "rows_per_second")
+PROGRESS = ("study", "rows", "total_rows", "cells", "total_cells", "rows_per_second")
 """Columns of the tables: the studies, the rows by table, one study, and a running sweep."""
 
 _TIMES = ("created_at", "evaluated_at")
@@ -82,10 +83,10 @@ def status(
         output.expect(_STUDY, csv=_STUDY)
         page = _study_page(db, study)
     elif (progress := read_progress(db)) is not None:
-        output.expect(_PROGRESS, csv=_PROGRESS)
+        output.expect(PROGRESS, csv=PROGRESS)
         page = _progress_page(db, progress)
     else:
-        output.expect((*_STUDIES, *_RELATIONS), csv=_STUDIES)
+        output.expect((*STUDIES, *RELATIONS), csv=STUDIES)
         page = _stored_page(db)
     with output.opened():
         put_page(page)
@@ -95,6 +96,7 @@ def _stored_page(db: Path) -> Page:
     from warehouse.database.connection import is_snapshot, open_for_read
     from warehouse.database.facts import folder_of, is_folder, read_facts
     from warehouse.database.paths import leftovers
+    from warehouse.database.stamp import reference_in_words, reference_version
     from warehouse.settings import plan_cache_bytes
     from warehouse.show.units import size_in_words
     from warehouse.sweep.plan_cache import cached_questions
@@ -103,7 +105,7 @@ def _stored_page(db: Path) -> Page:
         is_written = is_snapshot(connection, db)
         # without a process: this one reads the file, so no other writes
         left = {} if is_written else leftovers(db.resolve())
-        query = f"select {', '.join(_STUDIES)} from study_progress order by study"
+        query = f"select {', '.join(STUDIES)} from study_progress order by study"
         studies = fetched(connection, query)
         questions = cached_questions(connection)
         relations = fetched(connection, _COUNT_ROWS)
@@ -117,6 +119,7 @@ def _stored_page(db: Path) -> Page:
     }
     document = {
         "database": str(db),
+        "reference_data": reference_version(),
         "bytes": size,
         "facts": num_facts,
         "running": None,
@@ -127,7 +130,8 @@ def _stored_page(db: Path) -> Page:
     }
     running = "" if is_written else ", no sweep is running"
     facts = f"; {count(num_facts, 'fact')} in {folder.name}" if num_facts else ""
-    remarks = [f"{db}: {size / 1e6:,.1f} MB{running}{facts}"]
+    data = f"; {reference_in_words()}"
+    remarks = [f"{db}: {size / 1e6:,.1f} MB{running}{facts}{data}"]
     if cache["questions"]:
         remarks.append(
             f"{count(cache['questions'], 'question')} of `plan`: {count(cache['rows'], 'row')}, "
@@ -188,7 +192,7 @@ def _values_of(space: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, str]]:
 def _progress_page(db: Path, progress: dict[str, Any]) -> Page:
     size = db.stat().st_size if db.exists() else None
     document = {"database": str(db), "bytes": size, "running": progress}
-    table = Section("", _PROGRESS, [[progress[name] for name in _PROGRESS]])
+    table = Section("", PROGRESS, [[progress[name] for name in PROGRESS]])
     remarks = [f"{db}: process {progress['pid']} is sweeping into it; this is its progress file"]
     if progress["rows_per_second"] > 0:
         from warehouse.show.units import sweep_time_in_words

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from warehouse.sweep.progress import OnProgress
     from warehouse.sweep.runner import SweepReport
 
-_SIZES = (
+SIZES = (
     *("study", "shard", "cells", "rows", "missing_cells", "missing_rows"),
     *("sweep_seconds", "stored_bytes", "is_sampled"),
 )
@@ -77,7 +77,7 @@ def sweep(
     from warehouse.errors import UsageError
     from warehouse.sweep.study import study_under_options
 
-    output.expect(_SIZES)
+    output.expect(SIZES)
     sharing.check(force=force, workers=workers)
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")

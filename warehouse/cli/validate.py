@@ -67,6 +67,7 @@ def validate(
     """
     from warehouse.database.connection import open_for_read
     from warehouse.database.sql_text import keep_view
+    from warehouse.database.stamp import reference_version
     from warehouse.errors import CheckError
 
     with open_for_read(db) as connection:
@@ -86,7 +87,13 @@ def validate(
                     name: records(fetched(connection, f"from {name} order by all"))
                     for name in TABLES
                 }
-                put_document({"failed_checks": failed, **tables})
+                put_document(
+                    {
+                        "reference_data": reference_version(),
+                        "failed_checks": failed,
+                        **tables,
+                    }
+                )
             elif is_brief:
                 errors = summary(connection)
                 put_page(Page(None, errors, [errors]))

@@ -122,7 +122,7 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
 
 def _page(query: LayoutQuery, found: Diagnosis, title: str) -> Page:
     """Return the page of a diagnosis."""
-    document = {"question": _query_document(query), **_document(found)}
+    document = _document(query, found)
     lines = question_lines(query, found)
     if found.shown is None:
         rules = [(each.rule, each.column, each.value, each.reason) for each in found.broken]
@@ -130,7 +130,8 @@ def _page(query: LayoutQuery, found: Diagnosis, title: str) -> Page:
     parts = [(p.name, p.seconds, p.best_seconds, p.difference_seconds) for p in found.parts]
     remarks = [
         title,
-        f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit",
+        f"{count(found.num_layouts, 'layout')} of the same problem, {found.num_fitting:,} fit; "
+        f"reference data {document['reference_data']}",
     ]
     if not found.is_searched:
         remarks.append("a search leaves this layout out: another one does the same, or is as good")
@@ -268,14 +269,23 @@ def _query_document(query: LayoutQuery) -> dict[str, Any]:
     }
 
 
-def _document(found: Diagnosis) -> dict[str, Any]:
+def _document(query: LayoutQuery, found: Diagnosis) -> dict[str, Any]:
+    from warehouse.database.stamp import reference_version
+
+    question, version = _query_document(query), reference_version()
     if found.shown is None:
-        rules = [json_value(vars(broken)) for broken in found.broken]
-        return {"is_admitted": False, "rules": rules}
+        return {
+            "question": question,
+            "reference_data": version,
+            "is_admitted": False,
+            "rules": [json_value(vars(broken)) for broken in found.broken],
+        }
     shown = found.shown
     seconds = float(shown.results["step_seconds"] or 0)
     best = None if found.best is None else float(str(found.best["step_seconds"]))
     return {
+        "question": question,
+        "reference_data": version,
         "is_admitted": True,
         "inputs": json_value({**shown.problem, **shown.layout}),
         "results": json_value(dict(shown.results)),

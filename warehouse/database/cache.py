@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators import registry
 from warehouse import settings
+from warehouse.database import resources
 from warehouse.database.stamp import package_hash
 from warehouse.files import abandoned, put_whole
 
@@ -29,7 +30,8 @@ _MOST = 64
 def cached(kind: str, facts: object, make: Callable[[], Any], most: int = _MOST) -> Any:
     """Return the JSON-able document that `make` returns, from the cache if it is there.
 
-    `facts` are all its inputs except the source of the package. Estimators outside the package may
+    A release has some documents with it, which are taken where the cache lacks them. `facts` are
+    all its inputs except the source of the package. Estimators outside the package may
     change without a change of the package: if one is registered, nothing is cached. Tuples become
     lists in any case.
     """
@@ -39,11 +41,12 @@ def cached(kind: str, facts: object, make: Callable[[], Any], most: int = _MOST)
         return json.loads(json.dumps(make()))
     content = f"{package_hash()} {facts!r}"
     path = directory / f"{kind}-{_digest(content)}.txt"
-    with suppress(OSError, ValueError):
-        digest, _, text = path.read_text(encoding="utf-8").partition("\n")
-        if digest == _digest(text):
-            note_use(path)
-            return json.loads(text)
+    for place in (path, resources.cache_directory() / path.name):
+        with suppress(OSError, ValueError):
+            digest, _, text = place.read_text(encoding="utf-8").partition("\n")
+            if digest == _digest(text):
+                note_use(path)
+                return json.loads(text)
     text = json.dumps(make())
     with suppress(OSError):
         _store(path, f"{_digest(text)}\n{text}")

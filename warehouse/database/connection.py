@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from warehouse import settings
 from warehouse.database.access import READER_SECONDS, WRITER_SECONDS, current_access
 from warehouse.database.facts import folder_of, last_outcome, rebuild_command
 from warehouse.database.failures import database_error
@@ -81,7 +82,10 @@ def open_for_write(
     path = Path(path)
     if (shared := _SHARED.get()) is not None:
         shared.close()
+    is_new = not path.exists()
     create_missing(path)
+    if is_new and path.is_absolute() and path == settings.usual_database():
+        current_access().say(f"{path}: the new database; --db or WAREHOUSE_DB names another place")
     connection = _connect(path, read_only=False)
     with _closed_on_error(connection, path):
         is_current = is_stamped(connection)

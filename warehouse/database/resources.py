@@ -30,6 +30,11 @@ def examples_directory() -> Path:
     return _directory("examples", "examples")
 
 
+def cache_directory() -> Path:
+    """Return the directory of documents that a release computed ahead; there may be none."""
+    return _directory("cache", "build/cache")
+
+
 def _directory(packed: str, in_source_tree: str) -> Path:
     directory = _PACKAGE / "resources" / packed
     return directory if directory.is_dir() else _PACKAGE.parent / in_source_tree

@@ -46,7 +46,8 @@ _PACKAGES = Path(__file__).parents[2]
 _CODE = ("estimators", "warehouse/database")
 """Directories whose modules decide the contents of a database."""
 
-_ENDINGS = (".py", ".sql", ".csv", ".parquet")
+_DATA = (".csv", ".parquet")
+_ENDINGS = (".py", ".sql", *_DATA)
 
 _SKIPPED = {"__pycache__", "resources"}
 """Directories that are skipped. The wheel has SQL and tables in `resources`, a clone has them
@@ -58,6 +59,21 @@ def package_hash() -> str:
     return f"{source_hash()} {_hash((_PACKAGES / 'warehouse',), ())}"
 
 
+def reference_version() -> str:
+    """Return the version of the reference data: a hash of its files, the same wherever they are.
+
+    These are the tables of db/reference and the constants in the packages of estimators.
+    """
+    constants = (path for path in (_PACKAGES / "estimators").iterdir() if path.name != "columns")
+    directories = (resources.reference_directory(), *sorted(filter(Path.is_dir, constants)))
+    return _hash(directories, (), _DATA)[:8]
+
+
+def reference_in_words() -> str:
+    """Return the version of the reference data as answers show it."""
+    return f"reference data {reference_version()}"
+
+
 def source_hash() -> str:
     """Return the hash of everything that a database of this package is made from."""
     code = (_PACKAGES / name for name in _CODE)
@@ -66,12 +82,16 @@ def source_hash() -> str:
 
 
 @cache  # a running process has the code that it began with
-def _hash(directories: tuple[Path, ...], registered: tuple[tuple[str, str], ...]) -> str:
+def _hash(
+    directories: tuple[Path, ...],
+    registered: tuple[tuple[str, str], ...],
+    endings: tuple[str, ...] = _ENDINGS,
+) -> str:
     result = blake2b(repr(registered).encode(), digest_size=16)
     for directory in directories:
         for file in sorted(directory.rglob("*")):
             inside = file.relative_to(directory)
-            if file.suffix in _ENDINGS and _SKIPPED.isdisjoint(inside.parts):
+            if file.suffix in endings and _SKIPPED.isdisjoint(inside.parts):
                 content = file.read_bytes()
                 result.update(f"{directory.name}/{inside.as_posix()} {len(content)}\n".encode())
                 result.update(content)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from estimators.columns import LAYOUT_COLUMNS
+from warehouse.database.stamp import reference_version
 from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.published_runs import COLUMNS as PUBLISHED
 from warehouse.plan.queries import EXPERT_COLUMNS
@@ -88,6 +89,7 @@ class PlanDocument:
     """
 
     question: PlanQuestion
+    reference_data: str
     swept: SweptSize
     num_gpus: int
     num_idle_gpus: int
@@ -151,6 +153,7 @@ def document(answer: PlanAnswer, top: int) -> dict[str, Any]:
     steps = best["training_seconds"] / best["step_seconds"]
     found = PlanDocument(
         question=question_document(run),
+        reference_data=reference_version(),
         swept=SweptSize(
             sum(sweep.missing_cells for sweep in answer.sweeps),
             sum(sweep.missing_rows for sweep in answer.sweeps),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from estimators.columns import LAYOUT_COLUMNS
 from warehouse.ask.terms import grids_in_words, price_vendors
+from warehouse.database.stamp import reference_in_words
 from warehouse.plan import words
 from warehouse.plan.document import document
 from warehouse.plan.published_runs import COLUMNS as PUBLISHED
@@ -85,7 +86,8 @@ def plan_page(answer: PlanAnswer, top: int, *, has_details: bool) -> Page:
         sections += [table.section for table in tables]
     else:
         listed = [(table.name, table.line) for table in tables]
-        sections.append(Section(lines=["", "further tables, with --details:"], entries=listed))
+        lines = ["", f"further tables, with --details ({reference_in_words()}):"]
+        sections.append(Section(lines=lines, entries=listed))
     return Page(document(answer, top), Section("", *table_of(_ranked(answer, top))), sections)
 
 
@@ -305,7 +307,7 @@ def _uncertainty(answer: PlanAnswer) -> Section:
     sure, lines = answer.uncertainty, interval_lines(answer)
     if lines:
         lines.append(f"explained by: {sure.explain_command}")
-    lines += [*words.memory_lines(answer), *sure.unlike]
+    lines += [*words.memory_lines(answer), *sure.unlike, reference_in_words()]
     groups: Sequence[Line] = []
     if (record := sure.record) is not None:
         groups = record.groups

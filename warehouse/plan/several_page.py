@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from warehouse.database.stamp import reference_in_words
 from warehouse.plan.document import PlanAnswers, Unanswered, document, question_document
 from warehouse.plan.question_words import assumptions, runs_in_words
 from warehouse.plan.several import COLUMNS
@@ -102,5 +103,5 @@ def _remarks(answered: Sequence[Answered]) -> list[str]:
     """Return what all rows assume, and what the mean error of a row is."""
     each = [assumptions(one.run) for one in answered]
     shared = [words for words in each[0] if all(words in others for others in each)]
-    lines = [f"all assume {', '.join(shared)}"] if shared else []
+    lines = [f"all assume {', '.join([*shared, reference_in_words()])}"]
     return [*lines, "error: mean of published steps like the row's, if its accelerator has any"]

@@ -14,8 +14,6 @@ from itertools import groupby
 from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from estimators.catalog import product_behind, product_of
 from warehouse.database.cache import cached
 from warehouse.plan.errors import state_of_measured
@@ -201,7 +199,7 @@ def compared_steps(run: TrainingRun, ask: QueryCache) -> list[Line]:
     """
     is_evaluated = run.estimator.source.takes_published_steps
     state = {} if is_evaluated else state_of_measured(run, ask)
-    facts: tuple[object, ...] = (np.__version__, run.estimator.name, sorted(run.mends))
+    facts: tuple[object, ...] = (run.estimator.name, sorted(run.mends))
 
     def make() -> list[dict[str, Any]]:
         from warehouse.plan.evaluated_steps import evaluated_steps, with_kinds  # takes polars

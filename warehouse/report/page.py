@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup
 
 import warehouse
+from warehouse.database.stamp import reference_in_words
 from warehouse.plot.files import bundle
 from warehouse.report.charts import charts_of
 from warehouse.report.content import content_of
@@ -66,7 +67,7 @@ def page_of(answer: PlanAnswer, command: str) -> str:
         has_terms=bool(terms),
         sections=_SECTIONS,
         date=datetime.now(UTC).date().isoformat(),
-        version=warehouse.__version__,
+        version=f"{warehouse.__version__}, {reference_in_words()}",
         command=command,
         data=Markup(_json({"charts": charts, "run": run})),
         style=Markup(style),

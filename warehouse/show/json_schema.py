@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from estimators.columns import COLUMNS
 from warehouse.show.values import json_value
@@ -17,6 +17,8 @@ _KINDS = {
     "int": "integer",
     "float": "number",
     "bool": "boolean",
+    "date": "string",
+    "time": "string",
     "NoneType": "null",
 }
 """Name of a type, or kind of a column of the data dictionary -> the type in a schema."""
@@ -42,6 +44,13 @@ class Rows:
         }
 
 
+@dataclass(frozen=True)
+class Deprecated:
+    """Marks a key that goes with the next minor version; `use` is the one that takes its place."""
+
+    use: str
+
+
 def as_json(value: Any) -> Any:
     """Return a value as JSON can hold it; a dataclass is an object."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -49,14 +58,20 @@ def as_json(value: Any) -> Any:
     return json_value(dict(value) if isinstance(value, Mapping) else value)
 
 
-def schema_of(document: type | UnionType) -> Schema:
-    """Return the schema (JSON Schema, draft 2020-12) of a dataclass, or of one of several."""
+def schema_of(document: Any) -> Schema:
+    """Return the schema (JSON Schema, draft 2020-12) of a type.
+
+    The type is a dataclass, a TypedDict, a list of rows, or one of several.
+    """
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_schema(document)}
 
 
 def _schema(kind: Any) -> Schema:
     if get_origin(kind) is Annotated:
         kind, rows = get_args(kind)
+        if isinstance(rows, Deprecated):
+            said = f"deprecated: use {rows.use}"
+            return {**_schema(kind), "deprecated": True, "description": said}
         is_list = get_origin(kind) is Sequence
         return {"type": "array", "items": rows.schema()} if is_list else rows.schema()
     if get_origin(kind) in (Union, UnionType):
@@ -65,7 +80,7 @@ def _schema(kind: Any) -> Schema:
         return {"type": "array", "items": _schema(get_args(kind)[0])}
     if get_origin(kind) is Mapping:
         return {"type": "object", "additionalProperties": _schema(get_args(kind)[1])}
-    if is_dataclass(kind):
+    if is_dataclass(kind) or is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
         return {
             "type": "object",
