@@ -33,9 +33,6 @@ _LEAST_SHARE = 0.85
 """Least share of the expected GPU-hours that a count takes: it may divide layers, heads and batch
 better than the counts around it, and its batch may be up to 15 % larger."""
 
-_HARDLY = 0.95
-"""Share of a smaller count's time above which a larger count is hardly faster."""
-
 _LARGEST = 65_536
 """GPU count up to which a hint looks for one that holds the model."""
 

@@ -21,7 +21,7 @@ from warehouse.database.connection import open_for_read
 from warehouse.database.new_file import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
-from warehouse.evaluate.profiles import NO_PROFILES, ProfiledCatalog, Profiles, with_profiles
+from warehouse.evaluate.profiles import NO_PROFILES, Profiles, with_profiles
 from warehouse.limits import FIT_PROBABILITY
 from warehouse.options import MAX_GPUS
 from warehouse.studies.definitions import Definitions, known_definitions
@@ -200,10 +200,6 @@ class TrainingRun:
         return self.critical_batch.needed(
             self.request.tokens, batch * seq_len, self.usual_batch * seq_len
         )
-
-    def stored_profiles(self) -> Profiles:
-        """Return the stored profiles."""
-        return self.catalog.stored() if isinstance(self.catalog, ProfiledCatalog) else NO_PROFILES
 
     @property
     def variant(self) -> str:
