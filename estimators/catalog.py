@@ -18,8 +18,11 @@ from estimators.values import Columns, Scalar
 Record = Mapping[str, Scalar]
 
 OWN_SYSTEM = "own_system"
-"""Table of the systems that a user defines: what each states itself, and `based_on`. Table `system`
-has the same systems with every attribute."""
+"""Table of the systems that a user defines, and of named clusters: what each states itself, and
+`based_on`. Table `system` has the same systems with every attribute."""
+
+NAMED_CLUSTER = "named_cluster"
+"""Table of instance types of clouds and of public machines: systems based on a product."""
 
 PRODUCT_COLUMNS: Mapping[str, str] = {
     "matrix_flops_per_second": "bf16_flops_per_second",
@@ -33,7 +36,10 @@ PRODUCT_COLUMNS: Mapping[str, str] = {
 """Attribute of a system -> its column in the table of accelerators."""
 
 NARROW_RATES = ("fp8_flops_per_second", "fp4_flops_per_second")
-"""Rates that table `system` does not have; a user's system may state them."""
+"""Rates that table `system` does not have."""
+
+OF_CLUSTERS = ("nvlink_size", "power_limit_watts", "pair_ring_share")
+"""Further attributes that a system may state: table `system` does not have them."""
 
 _KNOWN = 24
 """Names that an error lists."""

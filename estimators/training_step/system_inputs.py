@@ -12,13 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from estimators.catalog import NARROW_RATES, OWN_SYSTEM, PRODUCT_COLUMNS, product_of
+from estimators.catalog import (
+    NARROW_RATES,
+    OF_CLUSTERS,
+    OWN_SYSTEM,
+    PRODUCT_COLUMNS,
+    product_of,
+)
 from estimators.columns import COLUMNS, names_in
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.gemms import FORMULA, kernels_of, measured_accelerators
-from estimators.names import hint_on_word
+from estimators.names import did_you_mean, has_numbers_of, hint_on_word
 from estimators.training_step import recipes
 
 HARDWARE = {"nvlink_size": "gpus_per_node", **PRODUCT_COLUMNS}
@@ -90,9 +96,14 @@ def resolve_system(inputs: Inputs, catalog: Catalog) -> None:
             continue
         found = _system(catalog, str(value))
         if found is None:
-            listed = catalog.hint_on_name("accelerator", value)
+            near = [*catalog.nearest("accelerator", value), *catalog.nearest(OWN_SYSTEM, value)]
+            near = [each for each in dict.fromkeys(near) if has_numbers_of(each, value)]
+            listed = did_you_mean(near) or catalog.hint_on_name("accelerator", value)
             if listed.startswith("known"):
-                listed += "; define others in a study or a file of systems (--catalog)"
+                listed += (
+                    "; table `named_cluster` has clouds and public machines; define others in a "
+                    "study or a file of systems (--catalog)"
+                )
             hint = hint_on_word(str(value), (), "accelerator") or listed
             reason = "is neither in the `accelerator` nor in the `system` table"
             inputs.refuse("accelerator", rows, reason, hint)
@@ -116,11 +127,14 @@ def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None
     has a system of that name with the bandwidth of another product.
     """
     own = catalog.tables.get(OWN_SYSTEM, {}).get(name)
+    if own is None and catalog.known("accelerator", name) is None:
+        own = catalog.known(OWN_SYSTEM, name)  # in another spelling
     if own is not None:
         base = own.get("based_on")
         _, attributes = (base and _system(catalog, str(base))) or (name, {})
-        stated = {each: own[each] for each in (*HARDWARE, *LINKS) if own.get(each) is not None}
-        return name, {**attributes, **stated}
+        may_state = dict.fromkeys((*HARDWARE, *LINKS, *OF_CLUSTERS))
+        stated = {each: own[each] for each in may_state if own.get(each) is not None}
+        return str(own["accelerator"]), {**attributes, **stated}
     for table in ("accelerator", "priced_as"):
         record = catalog.known(table, name) or {}
         product = catalog.known("accelerator", str(record.get("priced_as", name)))

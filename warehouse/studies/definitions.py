@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from estimators.catalog import NARROW_RATES, PRODUCT_COLUMNS
+from estimators.catalog import NARROW_RATES, OF_CLUSTERS, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS, names_in
 from estimators.contract import Catalog, Record, RefusedError, Scalar
 from estimators.names import did_you_mean
@@ -53,7 +53,7 @@ OPTIONAL = (
     *("num_experts", "experts_per_token", "expert_ffn_hidden_size", "num_shared_experts"),
     "num_dense_layers",
     *names_in("Shape of a decoder"),
-    *("assumed", "source", "note", *NARROW_RATES),
+    *("assumed", "source", "note", *NARROW_RATES, *OF_CLUSTERS),
 )
 """Columns that an entry without `based_on` may leave out: estimators have defaults for them, or
 do not read them."""
@@ -141,7 +141,7 @@ def _section(table: Mapping[str, Any], section: str, faults: Faults) -> dict[str
         faults.add(section, given, "must be a table", f"start each with a line [{section}.NAME]")
         return {}
     columns = read_table(resources.reference_directory() / f"{SECTIONS[section]}.csv").columns
-    more = NARROW_RATES if section == "systems" else ()
+    more = (*NARROW_RATES, *OF_CLUSTERS) if section == "systems" else ()
     known = (*(column.name for column in columns[1:]), *more)  # the first is the name
     records: dict[str, Record] = {}
     for name, entry in given.items():
