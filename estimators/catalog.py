@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
 
-from estimators.names import did_you_mean, folded, has_numbers_of, nearest
+from estimators.names import did_you_mean, folded, has_numbers_of, hint_on_word, nearest
 from estimators.refusals import Refusal, RefusedError
 from estimators.values import Columns, Scalar
 
@@ -43,6 +43,9 @@ OF_CLUSTERS = ("nvlink_size", "power_limit_watts", "pair_ring_share")
 
 _KNOWN = 24
 """Names that an error lists."""
+
+_OF_ACCELERATORS = ("accelerator", "system", "device")
+"""Tables that a name of a chip may be looked up in."""
 
 Made = TypeVar("Made")
 
@@ -118,8 +121,12 @@ class Catalog:
     def hint_on_name(self, table: str, key: object) -> str:
         """Return the names that an unknown one may mean, or else the known ones.
 
-        A name with other numbers is another thing, and is not suggested alone.
+        A name with other numbers is another thing, and is not suggested alone. A chip whose
+        programs no estimator has leads to a sentence that says so.
         """
+        other = hint_on_word(str(key), (), "accelerator") if table in _OF_ACCELERATORS else ""
+        if other:
+            return other
         rows = self.tables.get(table, {})
         if not rows:
             return f"the `{table}` table is empty"

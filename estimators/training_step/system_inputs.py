@@ -24,7 +24,7 @@ from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.gemms import FORMULA, kernels_of, measured_accelerators
-from estimators.names import did_you_mean, has_numbers_of, hint_on_word
+from estimators.names import did_you_mean, has_numbers_of
 from estimators.training_step import recipes
 
 HARDWARE = {"nvlink_size": "gpus_per_node", **PRODUCT_COLUMNS}
@@ -98,13 +98,12 @@ def resolve_system(inputs: Inputs, catalog: Catalog) -> None:
         if found is None:
             near = [*catalog.nearest("accelerator", value), *catalog.nearest(OWN_SYSTEM, value)]
             near = [each for each in dict.fromkeys(near) if has_numbers_of(each, value)]
-            listed = did_you_mean(near) or catalog.hint_on_name("accelerator", value)
-            if listed.startswith("known"):
-                listed += (
-                    "; table `named_cluster` has clouds and public machines; define others in a "
-                    "study or a file of systems (--catalog)"
+            hint = catalog.hint_on_name("accelerator", value)
+            if hint.startswith("known"):
+                hint = did_you_mean(near) or (
+                    f"{hint}; table `named_cluster` lists clouds and public machines; define "
+                    "others in a study or a file of systems (--catalog)"
                 )
-            hint = hint_on_word(str(value), (), "accelerator") or listed
             reason = "is neither in the `accelerator` nor in the `system` table"
             inputs.refuse("accelerator", rows, reason, hint)
             continue

@@ -1,10 +1,11 @@
--- Power of an accelerator with its share of a server, by basis. A named cluster has that of its GPU.
+-- Power of an accelerator or named cluster with its share of a server, by basis.
 -- Grain: one row per accelerator and power basis
 -- Key: accelerator, power_basis
 --
 -- The default is the server's power at full load times the share of it that training draws on
 -- average; NULL where no power of a server was published. The other bases are full load, the
--- accelerator's design power alone, and power measured at the socket.
+-- accelerator's design power alone, and power measured at the socket. A named cluster has the power
+-- of its accelerator.
 with machine as (
     select
         accelerator,

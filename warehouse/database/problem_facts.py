@@ -292,7 +292,9 @@ class References:
             row = self._accelerators.get(product, _NO_ROW)
             return (
                 sum(problem.get(name) != value for name, value in usual.items()),
-                sum(problem.get(name) != row.get(column) for name, column in _OF_ACCELERATOR.items()),
+                sum(
+                    problem.get(name) != row.get(column) for name, column in _OF_ACCELERATOR.items()
+                ),
             )
 
         return min(candidates, key=differences)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from estimators.catalog import product_behind
 from estimators.interval import ENDS
+from estimators.kernels.gemms import FORMULA
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.published_runs import published_in_words
@@ -20,6 +22,7 @@ from warehouse.show.units import (
 
 if TYPE_CHECKING:
     from warehouse.plan.answer import PlanAnswer
+    from warehouse.plan.question import TrainingRun
     from warehouse.plan.track_record import TrackRecord
     from warehouse.show.page import Entry
 
@@ -176,7 +179,16 @@ def _basis(answer: PlanAnswer) -> list[str]:
         of_default = profile not in (None, DEFAULT)
         constants = f", with the default constants, not those of {profile}" if of_default else ""
         words.append(f"{record_in_words(record)}{constants}")
-    return [*words, *published_in_words(answer)]
+    return [*words, *_formula_in_words(answer.run), *published_in_words(answer)]
+
+
+def _formula_in_words(run: TrainingRun) -> list[str]:
+    """Return that no kernels of the accelerator were measured, where its matmuls need some."""
+    product = product_behind(run.catalog, run.problem["accelerator"])
+    row = run.catalog.tables["accelerator"].get(str(product), {})
+    if run.problem.get("kernels") != FORMULA or row.get("kernels") is not None:
+        return []
+    return [f"no kernels of {product} were measured: its matmuls follow a formula of a wide range"]
 
 
 def _assumptions(answer: PlanAnswer) -> list[str]:
