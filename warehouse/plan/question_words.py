@@ -77,8 +77,11 @@ def doubts(run: TrainingRun) -> list[str]:
     return [*filter(None, [note]), *doubtful]
 
 
-def assumptions(run: TrainingRun) -> list[str]:
-    """Return what a plan assumes: number format, batch, lost time, network, values given."""
+def assumptions(run: TrainingRun, *, alone: bool = True) -> list[str]:
+    """Return what a plan assumes: number format, batch, lost time, network, values given.
+
+    An answer that is not `alone` does not say whose network it assumes.
+    """
     request, values = run.request, run.problem
     words = [str(values["precision"]).upper()] if values.get("precision") else []
     words.append(f"batch {run.batch:,}" + (" (usual for its size)" if run.is_default_batch else ""))
@@ -90,7 +93,7 @@ def assumptions(run: TrainingRun) -> list[str]:
         words.append(f"fast domains of {domain} GPUs")
     if (rate := values.get("network_bytes_per_second")) is not None:
         network = in_words("network_bytes_per_second", rate)
-        words.append(f"network {network} a GPU{_of_which_network(run)}")
+        words.append(f"network {network} a GPU{_of_which_network(run) if alone else ''}")
     said = {"framework", "nvlink_size", "seq_len", *run.estimator.shape_columns}
     if given := {name: value for name, value in request.inputs.items() if name not in said}:
         words.append(f"given {_pairs(given)}")

@@ -20,7 +20,7 @@ import duckdb
 from estimators.catalog import NARROW_RATES, OF_CLUSTERS, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS, names_in
 from estimators.contract import Catalog, Record, RefusedError, Scalar
-from estimators.names import did_you_mean
+from estimators.names import did_you_mean, nearest_columns
 from warehouse import settings
 from warehouse.database import resources
 from warehouse.database.catalog import extended, packaged_catalog
@@ -189,7 +189,8 @@ def _hint(key: str, value: object, where: str, known: tuple[str, ...]) -> str:
     if key in COLUMNS:
         places = "[space] or [system]" if where.startswith("[systems.") else "[space]"
         return f"if the estimator takes it, name it under {places}"
-    return nearest(key, (BASED_ON, *known))
+    near = did_you_mean(nearest_columns(key, [name for name in known if name in COLUMNS]))
+    return near or nearest(key, (BASED_ON, *known))
 
 
 def _chain(records: Mapping[str, Record], names: Collection[object]) -> dict[str, Record]:
@@ -216,7 +217,7 @@ def known_definitions(
     for names that nothing else has, and may be missing. Values other than texts are passed over.
     """
     texts = {name for name in names if isinstance(name, str)}
-    definitions = _catalog_file(catalog)
+    definitions = catalog_file(catalog)
     unknown = {name for name in texts if not _is_published(name)}
     unknown -= {*definitions.models, *definitions.systems}
     files = model_files(filter(is_model_file, sorted(unknown)))
@@ -257,7 +258,7 @@ def every_definition(
     a sweep, adds nothing. Paths of models' files among `names` are read as well.
     """
     texts = {name for name in names if isinstance(name, str) and not _is_published(name)}
-    definitions = model_files(filter(is_model_file, sorted(texts))).before(_catalog_file(catalog))
+    definitions = model_files(filter(is_model_file, sorted(texts))).before(catalog_file(catalog))
     of_studies: list[Definitions] = []
     with suppress(DatabaseError):
         of_studies = _stored_definitions(database) if database.exists() else []
@@ -291,7 +292,8 @@ def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _catalog_file(catalog: Path | None) -> Definitions:
+def catalog_file(catalog: Path | None) -> Definitions:
+    """Return the definitions of a catalog file, of the settings' one for None; empty without."""
     path = catalog or settings.catalog()
     return load_definitions(path) if path is not None else Definitions()
 
