@@ -126,14 +126,12 @@ def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None
     has a system of that name with the bandwidth of another product.
     """
     own = catalog.tables.get(OWN_SYSTEM, {}).get(name)
-    if own is None and catalog.known("accelerator", name) is None:
-        own = catalog.known(OWN_SYSTEM, name)  # in another spelling
     if own is not None:
         base = own.get("based_on")
         _, attributes = (base and _system(catalog, str(base))) or (name, {})
         may_state = dict.fromkeys((*HARDWARE, *LINKS, *OF_CLUSTERS))
         stated = {each: own[each] for each in may_state if own.get(each) is not None}
-        return str(own["accelerator"]), {**attributes, **stated}
+        return name, {**attributes, **stated}
     for table in ("accelerator", "priced_as"):
         record = catalog.known(table, name) or {}
         product = catalog.known("accelerator", str(record.get("priced_as", name)))
@@ -143,10 +141,10 @@ def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None
             # the driver shows less memory than the nominal size, or more
             shown = product.get("device_bytes") or product.get("hbm_bytes")
             return str(product["accelerator"]), {**attributes, "hbm_bytes": shown}
-    system = catalog.tables.get("system", {}).get(name)
-    if system is None:
-        return None
-    return name, {each: system.get(each) for each in (*HARDWARE, LINKS[0])}
+    if (system := catalog.tables.get("system", {}).get(name)) is not None:
+        return name, {each: system.get(each) for each in (*HARDWARE, LINKS[0])}
+    own = catalog.known(OWN_SYSTEM, name)  # in another spelling
+    return None if own is None else _system(catalog, str(own["accelerator"]))
 
 
 def resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:

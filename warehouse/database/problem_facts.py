@@ -287,16 +287,15 @@ class References:
             products = self._accelerators.items()
             candidates += sorted(n for n, row in products if row["num_sms"] == problem["num_sms"])
 
-        def differences(product: str | None) -> tuple[int, bool, int]:
+        def differences(product: str | None) -> tuple[int, int]:
             usual = self._usual_constants(problem["framework"], product)
             row = self._accelerators.get(product, _NO_ROW)
-            return (
-                sum(problem.get(name) != value for name, value in usual.items()),
-                product is not None,
-                sum(
-                    problem.get(name) != row.get(column) for name, column in _OF_ACCELERATOR.items()
-                ),
+            machine = {name: row.get(column) for name, column in _OF_ACCELERATOR.items()}
+            constants, attributes = (
+                sum(problem.get(name) != value for name, value in each.items())
+                for each in (usual, machine)
             )
+            return constants, attributes
 
         return min(candidates, key=differences)
 

@@ -109,11 +109,11 @@ def assumptions(run: TrainingRun, *, alone: bool = True) -> list[str]:
 
 
 def _of_which_network(run: TrainingRun) -> str:
-    """Return whose network an answer assumes, and which named clusters have another.
+    """Return whose network an answer assumes; empty for a network that the user gave.
 
-    Empty for a network that the user gave.
+    For a bare chip it adds the named clusters with less than half of it.
     """
-    name, rate = run.problem["accelerator"], run.problem["network_bytes_per_second"]
+    name, rate = run.problem["accelerator"], float(run.problem["network_bytes_per_second"] or 0)
     tables = run.catalog.tables
     if name is None or "network_bytes_per_second" in run.request.inputs:
         return ""
@@ -122,9 +122,9 @@ def _of_which_network(run: TrainingRun) -> str:
     others = [
         cluster
         for cluster, row in tables.get(NAMED_CLUSTER, {}).items()
-        if row["based_on"] == name and row["network_bytes_per_second"] != rate
+        if row["based_on"] == name and 2 * float(row["network_bytes_per_second"] or rate) < rate
     ]
-    have = f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} another)"
+    have = f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} less)"
     return f" of the bare chip{have if others else ''}"
 
 

@@ -198,7 +198,8 @@ def _assumptions(answer: PlanAnswer) -> list[str]:
         lost = run_time_in_words(answer.best["training_seconds"] / _USUAL_GOODPUT)
         words.append(f"no lost time (--goodput {_USUAL_GOODPUT:g}: {lost})")
     quotes = [line["num_quotes"] for line in answer.costs_of_basis if line["num_quotes"]]
-    return [*words, *(f"the middle of {count(each, 'price')}" for each in quotes[:1])]
+    prices = [f"the middle of {n} prices" if n > 1 else "the price of one vendor" for n in quotes]
+    return [*words, *prices[:1]]
 
 
 def record_in_words(record: TrackRecord) -> str:
