@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -81,3 +82,24 @@ def test_a_budget_is_spent_at_the_price_of_the_cluster(warehouse: Command, tmp_p
     code, _, err = warehouse(*run, "--accelerator", "Leonardo", *limits)
     assert code == 3
     assert "no price of an hour of Leonardo is published" in err
+
+
+def test_an_answer_for_a_chip_without_measurements_says_so_and_has_a_wide_range(
+    warehouse: Command, stored: Path
+) -> None:
+    def planned(name: str) -> tuple[float, str]:
+        run = ("--model", "gpt3_1.3B", "--tokens", "20G", "--batch", 64, "--gpus", 8)
+        place = ("--accelerator", name, "--db", stored)
+        code, out, err = warehouse("plan", *run, *place, "--json")
+        assert code == 0, err
+        low, high = json.loads(out)["likely_training_seconds"]
+        text = " ".join(warehouse("plan", *run, *place)[1].split())
+        return high / low, text[text.index("basis ") : text.index("assumes ")]
+
+    widths, words = zip(*(planned(name) for name in ("p5", "H20", "MI355X")), strict=True)
+    formula = "no kernels of {} were measured: its matmuls follow a formula of a wide range"
+    for name, text in zip(("H20 SXM 96GB", "MI355X"), words[1:], strict=True):
+        assert formula.format(name) in text
+    assert "none on MI355X" in words[2]
+    assert "were measured" not in words[0]
+    assert min(widths[1:]) > 1.3 * widths[0]
