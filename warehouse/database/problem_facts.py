@@ -291,6 +291,7 @@ class References:
             usual = self._usual_constants(problem["framework"], product)
             row = self._accelerators.get(product, _NO_ROW)
             machine = {name: row.get(column) for name, column in _OF_ACCELERATOR.items()}
+            machine.pop("num_sms", None)  # which each of them shares
             constants, attributes = (
                 sum(problem.get(name) != value for name, value in each.items())
                 for each in (usual, machine)
