@@ -118,3 +118,23 @@ def test_a_name_of_the_file_is_taken_and_the_file_stays_as_it_was(
     assert code == 3
     assert f'{file}: `systems` "ours" is in the `system` table already' in err
     assert file.read_bytes() == before
+
+
+def test_it_starts_from_a_system_of_a_stored_study(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
+    study = tmp_path / "study.toml"
+    study.write_text(
+        'name = "own"\nestimator = "training_step"\n[systems.older]\nbased_on = "p4d"\n'
+        'nvlink_size = 4\n[space]\nmodel = "gpt3_1.3B"\naccelerator = "older"\nnum_gpus = 2\n'
+        "global_batch_size = 8\n",
+        encoding="utf-8",
+    )
+    assert warehouse("sweep", study, "--db", database)[0] == 0
+    asked = ("catalog", "--from", "older", "--name", "newer", "network_bytes_per_second=25e9")
+    code, out, err = warehouse(*asked, "--db", database)
+    assert (code, err) == (0, "")
+    assert tomllib.loads(out)["systems"]["newer"]["based_on"] == "older"
+    assert "# nvlink_size = 4\n" in out
+    code, _, err = warehouse(*asked, "--db", tmp_path / "none.duckdb")
+    assert (code, "`--from` older: is neither a system nor a model" in err) == (3, True)

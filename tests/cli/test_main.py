@@ -23,7 +23,7 @@ from warehouse.cli.options import DEFAULT_DATABASE
 from warehouse.database.stamp import reference_version
 from warehouse.errors import CheckError, DatabaseError, InputError, UsageError
 
-WITHOUT_DATABASE = {"catalog"}
+WITHOUT_DATABASE: set[str] = set()
 EXAMPLES = {entry.name: entry.example for entry in COMMANDS}
 
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from warehouse.cli.common import say
+from warehouse.cli.options import DEFAULT_DATABASE, DatabasePath
 from warehouse.options import CatalogFile, text_option
 
 
@@ -28,6 +29,7 @@ def catalog(
         ),
     ] = None,
     catalog: CatalogFile = None,
+    db: DatabasePath = DEFAULT_DATABASE,
 ) -> None:
     """Write a cluster or model of your own, as --catalog reads it.
 
@@ -35,15 +37,15 @@ def catalog(
     values follow in comments. It goes to stdout, or with --out to the end of a file, which keeps
     its entries. `--catalog FILE`, or the setting `catalog`, makes the names of a file known to
     every command: `plan --accelerator H100 --accelerator ours --catalog own.toml` compares two
-    clusters. --from takes the names of --catalog, too.
+    clusters. --from takes the names of --catalog and of stored studies, too.
     """
     from warehouse.errors import UsageError
     from warehouse.files import check_target, written_whole
-    from warehouse.studies.definitions import catalog_file, load_definitions
+    from warehouse.studies.definitions import catalog_file, known_definitions, load_definitions
     from warehouse.studies.hugging_face import is_model_file
     from warehouse.studies.new_definition import new_definition
 
-    known, before = catalog_file(catalog), ""
+    known, before = catalog_file(catalog).before(known_definitions(db, (base,), catalog)), ""
     if out is not None:
         check_target(out)
         if is_model_file(str(out)):
