@@ -6,6 +6,7 @@ import json
 import tomllib
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from tests.shared import Command
@@ -138,3 +139,23 @@ def test_it_starts_from_a_system_of_a_stored_study(
     assert "# nvlink_size = 4\n" in out
     code, _, err = warehouse(*asked, "--db", tmp_path / "none.duckdb")
     assert (code, "`--from` older: is neither a system nor a model" in err) == (3, True)
+
+
+def test_a_study_names_a_system_of_the_file(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
+    file, study = tmp_path / "own.toml", tmp_path / "study.toml"
+    assert warehouse("catalog", *ASKED, "--out", file)[0] == 0
+    study.write_text(
+        'name = "of a file"\nestimator = "training_step"\n[space]\nmodel = "gpt3_1.3B"\n'
+        'accelerator = ["ours", "p4d"]\nnum_gpus = 2\nglobal_batch_size = 8\n',
+        encoding="utf-8",
+    )
+    assert warehouse("sweep", study, "--db", database)[0] == 3
+    code, _, err = warehouse("sweep", study, "--catalog", file, "--db", database)
+    assert code == 0, err
+    with duckdb.connect(str(database), read_only=True) as connection:
+        found = connection.execute(
+            "select distinct accelerator, network_bytes_per_second from problem order by all"
+        ).fetchall()
+    assert found == [("ours", 25e9), ("p4d", 6.25e9)]
