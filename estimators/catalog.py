@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
 
-from estimators.names import did_you_mean, folded, has_numbers_of, nearest
+from estimators.names import did_you_mean, folded, has_numbers_of, hint_on_word, nearest
 from estimators.refusals import Refusal, RefusedError
 from estimators.values import Columns, Scalar
 
 Record = Mapping[str, Scalar]
 
 OWN_SYSTEM = "own_system"
-"""Table of the systems that a user defines: what each states itself, and `based_on`. Table `system`
-has the same systems with every attribute."""
+"""Table of the systems that a user defines, and of named clusters: what each states itself, and
+`based_on`. Table `system` has the same systems with every attribute."""
+
+NAMED_CLUSTER = "named_cluster"
+"""Table of instance types of clouds and of public machines: systems based on a product."""
 
 PRODUCT_COLUMNS: Mapping[str, str] = {
     "matrix_flops_per_second": "bf16_flops_per_second",
@@ -33,10 +36,16 @@ PRODUCT_COLUMNS: Mapping[str, str] = {
 """Attribute of a system -> its column in the table of accelerators."""
 
 NARROW_RATES = ("fp8_flops_per_second", "fp4_flops_per_second")
-"""Rates that table `system` does not have; a user's system may state them."""
+"""Rates that table `system` does not have."""
+
+OF_CLUSTERS = ("nvlink_size", "power_limit_watts", "pair_ring_share")
+"""Further attributes that a system may state: table `system` does not have them."""
 
 _KNOWN = 24
 """Names that an error lists."""
+
+_OF_ACCELERATORS = ("accelerator", "system", "device")
+"""Tables that a name of a chip may be looked up in."""
 
 Made = TypeVar("Made")
 
@@ -112,8 +121,12 @@ class Catalog:
     def hint_on_name(self, table: str, key: object) -> str:
         """Return the names that an unknown one may mean, or else the known ones.
 
-        A name with other numbers is another thing, and is not suggested alone.
+        A name with other numbers is another thing, and is not suggested alone. A chip whose
+        programs no estimator has leads to a sentence that says so.
         """
+        other = hint_on_word(str(key), (), "accelerator") if table in _OF_ACCELERATORS else ""
+        if other:
+            return other
         rows = self.tables.get(table, {})
         if not rows:
             return f"the `{table}` table is empty"

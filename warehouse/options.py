@@ -435,7 +435,7 @@ class PlanOptions:
         text_option(
             "--accelerator",
             "NAME",
-            "The accelerator, by any of its names; repeat it to compare several, or give all.",
+            "The accelerator or cluster, such as H100 or p5; repeat it to compare, or give all.",
         ),
     ] = None
     num_gpus: Annotated[

@@ -12,13 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from estimators.catalog import NARROW_RATES, OWN_SYSTEM, PRODUCT_COLUMNS, product_of
+from estimators.catalog import (
+    NARROW_RATES,
+    OF_CLUSTERS,
+    OWN_SYSTEM,
+    PRODUCT_COLUMNS,
+    product_of,
+)
 from estimators.columns import COLUMNS, names_in
 from estimators.contract import Array, Catalog, RefusedError, Scalar
 from estimators.inputs import Inputs
 from estimators.kernels.attention import BLOCK, chip_of, default_program, programs_of, record_of
 from estimators.kernels.gemms import FORMULA, kernels_of, measured_accelerators
-from estimators.names import hint_on_word
+from estimators.names import did_you_mean, has_numbers_of
 from estimators.training_step import recipes
 
 HARDWARE = {"nvlink_size": "gpus_per_node", **PRODUCT_COLUMNS}
@@ -90,10 +96,14 @@ def resolve_system(inputs: Inputs, catalog: Catalog) -> None:
             continue
         found = _system(catalog, str(value))
         if found is None:
-            listed = catalog.hint_on_name("accelerator", value)
-            if listed.startswith("known"):
-                listed += "; define others in a study or a file of systems (--catalog)"
-            hint = hint_on_word(str(value), (), "accelerator") or listed
+            near = [*catalog.nearest("accelerator", value), *catalog.nearest(OWN_SYSTEM, value)]
+            near = [each for each in dict.fromkeys(near) if has_numbers_of(each, value)]
+            hint = catalog.hint_on_name("accelerator", value)
+            if hint.startswith("known"):
+                hint = did_you_mean(near) or (
+                    f"{hint}; table `named_cluster` lists clouds and public machines; define "
+                    "others in a study or a file of systems (--catalog)"
+                )
             reason = "is neither in the `accelerator` nor in the `system` table"
             inputs.refuse("accelerator", rows, reason, hint)
             continue
@@ -119,7 +129,8 @@ def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None
     if own is not None:
         base = own.get("based_on")
         _, attributes = (base and _system(catalog, str(base))) or (name, {})
-        stated = {each: own[each] for each in (*HARDWARE, *LINKS) if own.get(each) is not None}
+        may_state = dict.fromkeys((*HARDWARE, *LINKS, *OF_CLUSTERS))
+        stated = {each: own[each] for each in may_state if own.get(each) is not None}
         return name, {**attributes, **stated}
     for table in ("accelerator", "priced_as"):
         record = catalog.known(table, name) or {}
@@ -130,10 +141,10 @@ def _system(catalog: Catalog, name: str) -> tuple[str, dict[str, Scalar]] | None
             # the driver shows less memory than the nominal size, or more
             shown = product.get("device_bytes") or product.get("hbm_bytes")
             return str(product["accelerator"]), {**attributes, "hbm_bytes": shown}
-    system = catalog.tables.get("system", {}).get(name)
-    if system is None:
-        return None
-    return name, {each: system.get(each) for each in (*HARDWARE, LINKS[0])}
+    if (system := catalog.tables.get("system", {}).get(name)) is not None:
+        return name, {each: system.get(each) for each in (*HARDWARE, LINKS[0])}
+    own = catalog.known(OWN_SYSTEM, name)  # in another spelling
+    return None if own is None else _system(catalog, str(own["accelerator"]))
 
 
 def resolve_kernels(inputs: Inputs, catalog: Catalog) -> None:

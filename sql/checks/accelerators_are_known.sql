@@ -22,6 +22,8 @@ left join system
     on coalesce(accelerator_alias.accelerator, named.accelerator) = system.accelerator
 left join accelerator
     on coalesce(accelerator_alias.accelerator, named.accelerator) = accelerator.accelerator
+left join named_cluster
+    on coalesce(accelerator_alias.accelerator, named.accelerator) = named_cluster.accelerator
 where
-    system.accelerator is null
+    coalesce(system.accelerator, named_cluster.accelerator) is null
     and (accelerator.accelerator is null or named.reference = 'published_megatron_scaling')

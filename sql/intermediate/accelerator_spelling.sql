@@ -1,4 +1,4 @@
--- The accelerator whose price and power each name of an accelerator or system takes.
+-- The accelerator or named cluster whose price and power each name takes.
 -- Grain: one row per spelling
 -- Key: spelling
 select
@@ -11,6 +11,11 @@ select
     accelerator_alias.accelerator
 from accelerator_alias
 anti join accelerator on accelerator_alias.alias = accelerator.accelerator
+union
+select
+    accelerator as spelling,
+    accelerator
+from named_cluster
 union
 select
     priced_as.accelerator as spelling,

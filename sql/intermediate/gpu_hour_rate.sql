@@ -1,4 +1,4 @@
--- Price of an hour of an accelerator in a year, rented or owned, with its source.
+-- Price of an hour of an accelerator or named cluster in a year, rented or owned, with its source.
 -- Grain: one row per accelerator, year and basis
 -- Key: accelerator, year, basis
 --
@@ -7,16 +7,25 @@
 -- server and share of the network, spread evenly over the life of a server bought that year (8,766
 -- hours a year), plus the average electricity at that year's industrial price in the United States
 -- with a hyperscaler's overhead. Rows begin in the year of the purchase price. If no rent was ever
--- published, one row without a year says so.
-with last_quote as (
+-- published, one row without a year says so. A named cluster has the price of its own quote alone.
+with quote as (
+    select *
+    from gpu_hour_quote
+    where accelerator is not null
+    union all
+    select gpu_hour_quote.* replace (named_cluster.accelerator as accelerator)
+    from gpu_hour_quote
+    inner join named_cluster on gpu_hour_quote.quote_number = named_cluster.quote_number
+),
+
+last_quote as (
     select
         *,
         row_number() over (
             partition by accelerator, year, basis, vendor
             order by price_date desc, usd_per_gpu_hour asc
         ) as place
-    from gpu_hour_quote
-    where accelerator is not null
+    from quote
 ),
 
 rent as (
@@ -118,7 +127,7 @@ select
 from purchase
 union all
 select
-    accelerator.accelerator,
+    machine.accelerator,
     cast(null as integer) as year,
     'on_demand' as basis,
     cast(null as double) as usd_per_gpu_hour,
@@ -133,5 +142,11 @@ select
     cast(null as double) as usd_per_kwh,
     cast(null as varchar) as price_source,
     'no price of a rented hour was published: give one' as price_note
-from accelerator
-anti join rent on accelerator.accelerator = rent.accelerator and rent.basis = 'on_demand'
+from (
+    select accelerator
+    from accelerator
+    union all
+    select accelerator
+    from named_cluster
+) as machine
+anti join rent on machine.accelerator = rent.accelerator and rent.basis = 'on_demand'

@@ -1,11 +1,31 @@
--- Power of an accelerator with its share of a server, by basis.
+-- Power of an accelerator or named cluster with its share of a server, by basis.
 -- Grain: one row per accelerator and power basis
 -- Key: accelerator, power_basis
 --
 -- The default is the server's power at full load times the share of it that training draws on
 -- average; NULL where no power of a server was published. The other bases are full load, the
--- accelerator's design power alone, and power measured at the socket.
-with share as (
+-- accelerator's design power alone, and power measured at the socket. A named cluster has the power
+-- of its accelerator.
+with machine as (
+    select
+        accelerator,
+        server_watts_per_gpu,
+        server_watts_source,
+        tdp_watts,
+        source
+    from accelerator
+    union all
+    select
+        named_cluster.accelerator,
+        accelerator.server_watts_per_gpu,
+        accelerator.server_watts_source,
+        coalesce(named_cluster.power_limit_watts, accelerator.tdp_watts) as tdp_watts,
+        accelerator.source
+    from named_cluster
+    inner join accelerator on named_cluster.based_on = accelerator.accelerator
+),
+
+share as (
     select
         parameter_value as average_fraction,
         source
@@ -14,15 +34,15 @@ with share as (
 )
 
 select
-    accelerator.accelerator,
+    machine.accelerator,
     'server_average' as power_basis,
-    accelerator.server_watts_per_gpu * share.average_fraction as watts_per_gpu,
+    machine.server_watts_per_gpu * share.average_fraction as watts_per_gpu,
     true as is_default,
-    accelerator.server_watts_source || '; x ' || share.average_fraction || ': ' || share.source
+    machine.server_watts_source || '; x ' || share.average_fraction || ': ' || share.source
         as source,
-    case when accelerator.server_watts_per_gpu is null then 'no published power of its server' end
+    case when machine.server_watts_per_gpu is null then 'no published power of its server' end
         as power_note
-from accelerator
+from machine
 cross join share
 union all
 select
@@ -32,7 +52,7 @@ select
     false as is_default,
     server_watts_source as source,
     cast(null as varchar) as power_note
-from accelerator
+from machine
 where server_watts_per_gpu is not null
 union all
 select
@@ -42,7 +62,7 @@ select
     false as is_default,
     source,
     cast(null as varchar) as power_note
-from accelerator
+from machine
 where tdp_watts is not null
 union all
 select

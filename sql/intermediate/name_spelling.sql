@@ -63,6 +63,13 @@ from accelerator
 union
 select
     'accelerator' as name_kind,
+    accelerator as spelling,
+    accelerator as known_name,
+    2 as spelling_place
+from named_cluster
+union
+select
+    'accelerator' as name_kind,
     alias as spelling,
     accelerator as known_name,
     3 as spelling_place

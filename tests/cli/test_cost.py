@@ -387,9 +387,10 @@ def test_a_table_is_in_units_of_people(ask: Any) -> None:
         (
             *("energy --watts 1.2", 3),
             "`--watts` 1.2 is less than a tenth of the smallest published power of an accelerator, "
-            "300 watts (A100 PCIe 80GB)\nhint: watts of one GPU with its share of the server: 1200",
+            "280 watts (MI250X (per GCD))\nhint: watts of one GPU with its share of the server: "
+            "1200",
         ),
-        ("cost --watts 29.9", 3, "`--watts` 29.9 is less than a tenth"),
+        ("cost --watts 27.9", 3, "`--watts` 27.9 is less than a tenth"),
         ("cost --watts 130e3", 3, "is more than 10 times the largest published power of a GPU"),
         ("energy --model gpt3_1T", 3, "--tokens 20e12"),
         ("energy --num-gpus 7", 3, "no run passes all filters together"),

@@ -23,7 +23,7 @@ COMMANDS = {entry.name: entry.function() for entry in commands.COMMANDS}
 
 WITHOUT_ROWS = {
     *("quickstart", "init", "drop", "evaluate", "export", "import", "collect", "backup"),
-    *("compact", "rebuild", "repair", "report", "explore", "serve"),
+    *("compact", "rebuild", "repair", "report", "explore", "serve", "catalog"),
 }
 """Commands that print no rows: some write a file, the others say what they did."""
 
@@ -47,6 +47,8 @@ OWN_MEANING = {
         ("export", "--out"),
         ("plot", "--out"),
         ("report", "--out"),
+        ("catalog", "--out"),
+        ("catalog", "--name"),
         ("plot", "--show-sql"),
     ),
     *(("sweep", "--force"), ("cost", "--price")),
@@ -54,9 +56,10 @@ OWN_MEANING = {
     *(product(("plan", "report", "why", "explain", "show", "operations"), ("--model",))),
     ("validate", "--details"),
 }
-"""Options that differ on purpose. Two commands write files of any size. A plot is a picture of one
-query, or the list of plots. A sweep replaces cells. A cost has a row for each price, a plan a row
-for each repeated value. A model is a file, or a filter. Details are those of the command."""
+"""Options that differ on purpose. Two commands write files of any size, and one adds to
+a file, under a name. A plot is a picture of one query, or the list of plots. A sweep replaces
+cells. A cost has a row for each price, a plan a row for each repeated value. A model is a file, or
+a filter. Details are those of the command."""
 
 
 def parameters(name: str) -> list[Any]:
@@ -95,7 +98,7 @@ def test_a_command_that_prints_rows_has_every_format_and_a_file(name: str) -> No
     )
 
 
-@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"evaluate", "export", "report"}))
+@pytest.mark.parametrize("name", sorted(WITHOUT_ROWS - {"catalog", "evaluate", "export", "report"}))
 def test_a_command_that_prints_no_rows_has_no_format(name: str) -> None:
     given = OUTPUT & {option for option, _ in options_of(name)}
     assert not given, f"take {name} out of WITHOUT_ROWS: it has {sorted(given)}"

@@ -117,8 +117,8 @@ def test_a_bound_that_misses_a_limit_is_not_evaluated(warehouse: Command, databa
 
 
 def test_all_takes_the_products_that_have_the_number_format(tmp_path: Path) -> None:
-    def names(*pairs: str, accelerator: str = "all") -> set[str]:
-        options = PlanOptions([TOKENS], MODEL, [accelerator], [8], [64], pairs=pairs)
+    def names(*pairs: str, catalog: Path | None = None) -> set[str]:
+        options = PlanOptions([TOKENS], MODEL, ["all"], [8], [64], pairs=pairs, catalog=catalog)
         assert asks_several(options)
         found = read_questions(options, tmp_path / "none.duckdb")
         return {str(one.run.problem["accelerator"]) for one in found}
@@ -126,6 +126,10 @@ def test_all_takes_the_products_that_have_the_number_format(tmp_path: Path) -> N
     every = names()
     assert {ACCELERATOR, OTHER, "MI300X", "A100 SXM 80GB"} <= every
     assert not {"A100", "B200", "B200-next"} & every  # systems of a paper
+    assert not {"L40S", "RTX 4090", "p5", "Leonardo"} & every  # no links; variants of clouds
+    file = tmp_path / "own.toml"
+    file.write_text('[systems.ours]\nbased_on = "p4d"\n', encoding="utf-8")
+    assert names(catalog=file) == every | {"ours"}
     narrow = names("precision=fp8")
     assert {ACCELERATOR, OTHER} <= narrow <= every
     assert not {"A100 SXM 80GB", "V100 SXM2"} & narrow

@@ -51,8 +51,9 @@ def test_the_answer_comes_before_the_tables_and_has_their_figures(
     assert len(answer.splitlines()) <= 10
     hours = found["training_seconds"] / 3600 / 0.9
     assert lines["assumes"] == (
-        "BF16, batch 64, fast domains of 8 GPUs, network 50 GB/s a GPU, num_heads 16 without a "
-        f"source, no lost time (--goodput 0.9: {hours:.1f} hours), the middle of 10 prices"
+        "BF16, batch 64, fast domains of 8 GPUs, network 50 GB/s a GPU of the bare chip, num_heads "
+        f"16 without a source, no lost time (--goodput 0.9: {hours:.1f} hours), the middle of 10 "
+        "prices"
     )
     named = [line.split()[0] for line in others.splitlines() if line[2] != " "]
     assert named == [line["name"].split()[0] for line in found["alternatives"]]

@@ -150,12 +150,12 @@ def test_a_word_leads_to_no_input_that_an_estimator_lacks() -> None:
     assert "zero_stage" not in hint_on_word("use_distributed_optimizer", ("num_layers",))
 
 
-@pytest.mark.parametrize("accelerator", ["A10", "H20", "A100-60GB"])
+@pytest.mark.parametrize("accelerator", ["A10", "H30", "A100-60GB"])
 def test_another_product_is_not_suggested_alone(accelerator: str) -> None:
     assert packaged_catalog().hint_on_name("accelerator", accelerator).count(", ") > 3
 
 
-@pytest.mark.parametrize("accelerator", ["TPU v4", "tpu", "v5p-128", "v6e", "Trillium"])
+@pytest.mark.parametrize("accelerator", ["TPU v4", "tpu", "v5p-128", "v4-8", "v6e", "Trillium"])
 def test_tpus_are_not_modelled(accelerator: str) -> None:
     assert hint_on_word(accelerator, (), "accelerator").startswith("TPUs are not modelled")
 

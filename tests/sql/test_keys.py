@@ -55,7 +55,10 @@ def test_no_two_rows_have_one_key(
             assert opened.execute(twice).fetchall() == []
 
 
-TABLES = {"model": ("model",), "accelerator": ("accelerator", "system", "device")}
+TABLES = {
+    "model": ("model",),
+    "accelerator": ("accelerator", "system", "named_cluster", "device"),
+}
 """Column -> the reference tables whose key it is: an estimator takes a system or a device."""
 
 DESCRIBED = "select model from problem_model union all select 'unnamed'"

@@ -70,7 +70,12 @@ def test_a_database_has_the_rows_of_the_packaged_catalog(
     catalog = packaged_catalog()
     assert catalog.find("model", "gpt3_1T")["hidden_size"] == 25600
     assert catalog.find("system", "H200")["hbm_bytes"] == 141e9
-    for table, rows in catalog.tables.items():
+    clusters = catalog.tables["own_system"]
+    for table, records in catalog.tables.items():
+        if table == "own_system":  # made of table named_cluster
+            continue
+        is_system = table == "system"
+        rows = {n: row for n, row in records.items() if not (is_system and n in clusters)}
         stored = warehouse_connection.execute(f"from {quoted(table)}").fetchall()
         columns = [name for name, *_ in warehouse_connection.description or ()]
         texts = [

@@ -28,7 +28,7 @@ def rows(name: str) -> list[dict[str, Any]]:
     ("name", "count"),
     [
         ("site", 4),
-        ("gpu_hour_price", 284),
+        ("gpu_hour_price", 293),
         ("electricity_price", 16),
         ("grid_carbon", 306),
         ("facility_pue", 14),
@@ -91,6 +91,8 @@ AMBIGUOUS = {
     "NVIDIA Tesla V100 PCIe 16 GB": 3,
     "NVIDIA Tesla V100 SXM2 16 GB": 1,
     "NVIDIA H100 NVL": 1,
+    # the instance type of a named cluster, dearer than the same GPU in another
+    "Google a3-megagpu-8g": 1,
 }
 """Hardware that names several products, or none of table accelerator -> its prices."""
 
@@ -160,6 +162,7 @@ def test_a_purchase_price_says_what_it_buys() -> None:
         "H100 PCIe 80GB": "gpu",
         "H200 SXM 141GB": "board",
         "B200 SXM 180GB": "server",
+        "RTX 4090": "gpu",
     }
     for row in rows("accelerator"):
         assert (row["purchase_usd"] is None) == (row["purchase_includes"] is None), row

@@ -158,7 +158,7 @@ def test_one_name_with_other_numbers_is_another_problem(load: Callable[..., Stud
 def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
     names = {
         column.name
-        for table in ("model", "system", "accelerator")
+        for table in ("model", "system", "accelerator", "named_cluster")
         for column in read_table(resources.reference_directory() / f"{table}.csv").columns
     }
     assert set(OPTIONAL) <= names
@@ -176,7 +176,7 @@ def test_what_may_be_left_out_is_a_column_of_a_reference_table() -> None:
         ("[models.m]\nuses_glu = 1\n", ["`uses_glu` 1 in [models.m] must be true or false"]),
         ("[models.m]\nheads = 3\n", ["`heads` 3 is not a key of [models.m]", "mean num_heads"]),
         (
-            "[systems.m]\nnvlink_size = 72\n",
+            "[systems.m]\nnum_gpus = 72\n",
             ["72 is not a key of [systems.m]", "under [space] or [system]"],
         ),
         ("[models.m]\nnum_layers = 3\n", ["`seq_len` is missing in [models.m]"]),

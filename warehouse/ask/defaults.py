@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from estimators.catalog import product_of
+from estimators.catalog import product_of, stated_of
 from estimators.columns import COLUMNS
 from estimators.contract import RefusedError, Scalar
 from estimators.names import joined_hint
@@ -119,7 +119,8 @@ def sold_domain(
             name = catalog.find(table, accelerator)["accelerator"]
         except RefusedError:
             continue
-        sold = products.get(product_of(catalog, name) or "", {}).get("gpus_per_node")
+        stated = stated_of(catalog, name).get("nvlink_size")
+        sold = stated or products.get(product_of(catalog, name) or "", {}).get("gpus_per_node")
         if sold is not None:
             return {"nvlink_size": int(sold)}
     return {}

@@ -97,5 +97,9 @@ def is_known_name(name: str, value: str | int) -> bool:
     if name not in ("model", "accelerator"):
         return False
     # read as text: the catalog needs numpy, which a ranking does without
-    with (reference_directory() / f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        return str(value) in {row[0] for row in csv.reader(file) if row}
+    tables = (name, "named_cluster") if name == "accelerator" else (name,)
+    for table in tables:
+        with (reference_directory() / f"{table}.csv").open(encoding="utf-8", newline="") as file:
+            if str(value) in {row[0] for row in csv.reader(file) if row}:
+                return True
+    return False

@@ -110,6 +110,7 @@ COMMANDS = (
     Listing("repair", "warehouse repair", "rebuild"),
     Listing("compact", "warehouse compact", "database"),
     Listing("schema", "warehouse schema configuration_rank"),
+    Listing("catalog", "warehouse catalog --from H100 --name ours network_bytes_per_second=25e9"),
     Listing("config", "warehouse config"),
     Listing("status", "warehouse status"),
 )
@@ -128,6 +129,6 @@ GROUPS = {
     "check": ("validate", "calibrate", "profiles"),
     "exchange": ("export", "import"),
     "keep": ("backup", "rebuild", "repair", "compact"),
-    "look up": ("schema", "config", "status"),
+    "look up": ("schema", "catalog", "config", "status"),
 }
 """The other commands by what they are for."""

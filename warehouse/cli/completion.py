@@ -77,7 +77,7 @@ relations = completing(_relations)
 
 BY_OPTION: Mapping[str, Complete] = {
     "--model": from_tables("model"),
-    "--accelerator": from_tables("system", "accelerator", "device"),
+    "--accelerator": from_tables("system", "accelerator", "named_cluster", "device"),
     "--framework": from_tables("framework"),
     "--goodput": from_tables("goodput"),
     "--pue": from_tables("facility_pue"),

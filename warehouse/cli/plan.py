@@ -74,8 +74,9 @@ def plan(
     Prices and power are published ones unless given. If none is published, the figure is missing
     and its note names the option that gives it. --show-sql prints the query of each figure.
 
-    --accelerator, --gpus and --tokens repeat, and --accelerator all takes every product: one table,
-    a row each, the best first; what has no answer or misses a limit is last, with its reason.
+    --accelerator, --gpus and --tokens repeat, and --accelerator all takes every product whose
+    servers have fast links, and the systems of --catalog: one table, a row each, the best first;
+    what has no answer or misses a limit is last, with its reason.
 
     A shape can replace --model: num_layers, hidden_size, num_heads and seq_len at least. By
     default, sequences are as long as the model's, NVLink domains are as large as those in which the

@@ -17,7 +17,7 @@ from warehouse.cli.lake import Sharing, estimate_of_shards, sweep_into_lake
 from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Mending, Yes
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import LogLines, working
-from warehouse.options import Profile, whole_option
+from warehouse.options import CatalogFile, Profile, whole_option
 from warehouse.show.formats import count
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def sweep(
     ],
     mending: Mending,
     profile: Profile = None,
+    catalog: CatalogFile = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     force: Annotated[
@@ -81,9 +82,10 @@ def sweep(
     sharing.check(force=force, workers=workers)
     if not dry_run and output != Output():
         raise UsageError("--format, --out and --json need `--dry-run`", "a sweep prints no rows")
-    is_as_recorded = mending.variant is None and mending.mend is None and profile is None
+    asked = (mending.variant, mending.mend, profile, catalog)
+    is_as_recorded = asked == (None,) * len(asked)
     loaded = sharing.study(study) if is_as_recorded else None
-    loaded = loaded or study_under_options(study, db, mending.variant, mending.mend, profile)
+    loaded = loaded or study_under_options(study, db, *asked)
     if sharing.lake is not None:
         if dry_run:
             _put(*estimate_of_shards(loaded, sharing.lake, sharing.chosen_shard()), output)

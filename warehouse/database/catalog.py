@@ -12,7 +12,7 @@ from datetime import date
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from estimators.catalog import OWN_SYSTEM, PRODUCT_COLUMNS
+from estimators.catalog import NAMED_CLUSTER, OWN_SYSTEM, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS
 from estimators.contract import Catalog, MeasuredTables, Record, Refusal, RefusedError, Scalar
 from estimators.names import did_you_mean, has_numbers_of
@@ -43,6 +43,8 @@ _NAMED_IN = {_MODEL: (_MODEL,), _SYSTEM: (_SYSTEM, _ACCELERATOR)}
 """Tables in which the name of a new row may be: a system may be based on a product."""
 
 _REMARKS = ("assumed", "source", "note")
+_NO_ATTRIBUTES = (_ACCELERATOR, "organization", "num_gpus", "quote_number")
+"""Columns of table `named_cluster` that no system has."""
 
 _KEPT_CATALOGS = 4
 """Catalogs in the cache directory, of two megabytes each."""
@@ -77,7 +79,22 @@ def _read_catalog(
     keyed, aliases = cached("catalog", (), read, _KEPT_CATALOGS) if is_packaged else read()
     loaded = _loaded_once if is_packaged else _loaded
     load = {path.stem: partial(loaded, path) for path, *_ in measured}
-    return Catalog(keyed, aliases, MeasuredTables(load))
+    return _with_clusters(Catalog(keyed, aliases, MeasuredTables(load)))
+
+
+def _with_clusters(catalog: Catalog) -> Catalog:
+    """Return a catalog in which named clusters are systems, as those that a user defines are."""
+    clusters = catalog.tables.get(NAMED_CLUSTER, {})
+    attributes = {
+        name: {n: v for n, v in row.items() if n not in _NO_ATTRIBUTES and v is not None}
+        for name, row in clusters.items()
+    }
+    catalog = extended(catalog, {}, attributes)
+    spellings = catalog.aliases.get(NAMED_CLUSTER, {})
+    both = {
+        table: {**catalog.aliases.get(table, {}), **spellings} for table in (_SYSTEM, OWN_SYSTEM)
+    }
+    return replace(catalog, aliases={**catalog.aliases, **both}) if spellings else catalog
 
 
 def _keyed_tables(paths: Iterable[Path]) -> tuple[Keyed, Aliases]:

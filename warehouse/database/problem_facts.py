@@ -201,8 +201,10 @@ class References:
         self._models, self._systems = table("model"), table("system")
         self._devices, self._accelerators = table("device"), table("accelerator")
         self._aliases = {n: row["accelerator"] for n, row in table("accelerator_alias").items()}
+        self._clusters = table("named_cluster")
         priced_as = {name: row["priced_as"] for name, row in table("priced_as").items()}
         names = {name: name for name in self._accelerators}
+        names |= {name: row["based_on"] for name, row in self._clusters.items()}
         self._products: dict[Any, str] = priced_as | self._aliases | names
         self._constants: dict[tuple[str | None, str | None], dict[str, Any]] = {}
         for row in table("step_constant").values():
@@ -252,7 +254,7 @@ class References:
         name, is_simulated = problem["accelerator"], problem["flops_8bit_per_second"] is not None
         system = self._systems.get(self._aliases.get(name, name), _NO_ROW)
         device = self._devices.get(name, _NO_ROW) if is_simulated else _NO_ROW
-        accelerator = self._accelerators.get(self._products.get(name), _NO_ROW)
+        accelerator = self._machine(name)
         is_known = bool(system or device or accelerator)
         published = _published(problem, system, device, accelerator)
         differences = {
@@ -261,6 +263,15 @@ class References:
             if not is_known or (figures and problem[attribute] not in figures)
         }
         return is_known, _listed(differences)
+
+    def _machine(self, name: str | None) -> Row:
+        """Return the row of an accelerator; of a named cluster its accelerator's, with its own."""
+        row = self._accelerators.get(self._products.get(name), _NO_ROW)
+        cluster = self._clusters.get(name, _NO_ROW)
+        own = {column: cluster.get(attribute) for attribute, column in _OF_ACCELERATOR.items()}
+        own |= dict.fromkeys(("hbm_bytes", "device_bytes"), cluster.get("hbm_bytes"))
+        own["pair_ring_share"] = cluster.get("pair_ring_share")
+        return {**row, **{column: value for column, value in own.items() if value is not None}}
 
     def _product(self, problem: Row) -> str | None:
         """Return the product of an accelerator; of an unknown one the product most like it.
@@ -276,9 +287,16 @@ class References:
             products = self._accelerators.items()
             candidates += sorted(n for n, row in products if row["num_sms"] == problem["num_sms"])
 
-        def differences(product: str | None) -> int:
+        def differences(product: str | None) -> tuple[int, int]:
             usual = self._usual_constants(problem["framework"], product)
-            return sum(problem.get(name) != value for name, value in usual.items())
+            row = self._accelerators.get(product, _NO_ROW)
+            machine = {name: row.get(column) for name, column in _OF_ACCELERATOR.items()}
+            machine.pop("num_sms", None)  # which each of them shares
+            constants, attributes = (
+                sum(problem.get(name) != value for name, value in each.items())
+                for each in (usual, machine)
+            )
+            return constants, attributes
 
         return min(candidates, key=differences)
 
@@ -332,9 +350,11 @@ class References:
             settings["uses_cuda_graphs"] = 0
         settings |= {name: recipe[name] for name in _OF_RECIPE if recipe.get(name) is not None}
         usual |= {name: value for name, value in settings.items() if name in usual}
-        if row := self._accelerators.get(accelerator):
+        own = problem["accelerator"]
+        if row := self._machine(own if own in self._clusters else accelerator):
             usual |= {name: row[column] for name, column in _OF_ACCELERATOR.items()}
             usual["hbm_bytes"] = row["device_bytes"] or row["hbm_bytes"]  # the driver's size counts
+            usual |= {name: row[name] for name in ("pair_ring_share",) if name in row}
         return [
             {
                 "constant_name": name,

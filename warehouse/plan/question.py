@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
 from estimators import registry
 from estimators.batch_rule import batches_in_range, default_batch
+from estimators.catalog import NAMED_CLUSTER
 from estimators.contract import PUBLISHED, RefusedError, Scalar, variant_name
 from estimators.critical_batch import CriticalBatch, fitted
 from estimators.names import folded
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from duckdb import DuckDBPyConnection
 
-    from estimators.contract import Catalog, Mends
+    from estimators.contract import Catalog, Mends, Record
     from estimators.estimator import Estimator
     from warehouse.options import PlanOptions
 
@@ -213,13 +214,21 @@ class TrainingRun:
 
     @property
     def assumed(self) -> dict[str, Scalar]:
-        """Assumed attributes of the model: neither a source nor the user gives their values."""
-        row = self.catalog.known("model", str(self.problem.get("model"))) or {}
+        """Assumed attributes of the model and of a named cluster: without a source, not given."""
+        model = self.catalog.known("model", str(self.problem.get("model"))) or {}
+        cluster = self.cluster or {}
         return {
             name: self.problem[name]
+            for row in (model, cluster)
             for name in str(row.get("assumed") or "").split(";")
             if self.problem.get(name) is not None and name not in self.request.inputs
         }
+
+    @property
+    def cluster(self) -> Record | None:
+        """The row of table `named_cluster` of the plan's accelerator; None if it is not one."""
+        name = str(self.problem["accelerator"])
+        return self.catalog.tables.get(NAMED_CLUSTER, {}).get(name)
 
     @property
     def goodput(self) -> float:
@@ -423,8 +432,10 @@ def resolve(
     if batch is None:
         batch, others = usual, batches_in_range(catalog, active, seq_len)
     _refuse_other_units(request.tokens, batch, problem)
+    cluster = catalog.tables.get(NAMED_CLUSTER, {}).get(str(problem["accelerator"]), {})
+    most = min(request.max_gpus, int(cluster.get("num_gpus") or request.max_gpus))
     return TrainingRun(
-        request,
+        replace(request, max_gpus=most),
         terms,
         estimator,
         mends,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from estimators.catalog import NAMED_CLUSTER
 from warehouse.ask.defaults import note_on_model, taken_over
 from warehouse.ask.plausible import questioned_attributes
 from warehouse.show.formats import count
@@ -33,12 +34,20 @@ def shape_in_words(run: TrainingRun) -> str:
 
 def run_in_words(run: TrainingRun, num_gpus: int | None = None) -> str:
     """Return what is trained where, within which limits, in one line."""
-    gpus = "" if num_gpus is None else f"{num_gpus:,} "
+    gpus = None if num_gpus is None else f"{num_gpus:,}"
     program = f" with {run.problem['framework']}" if run.problem.get("framework") else ""
     return (
-        f"{run.model}, {in_words('dataset_tokens', run.request.tokens)} on {gpus}"
-        f"{run.problem['accelerator']}{program}{_limits(run)}"
+        f"{run.model}, {in_words('dataset_tokens', run.request.tokens)} on "
+        f"{_machine(run, gpus)}{program}{_limits(run)}"
     )
+
+
+def _machine(run: TrainingRun, gpus: str | None = None) -> str:
+    """Return the accelerator, and how many; of a named cluster the GPU, too."""
+    name = str(run.problem["accelerator"])
+    if run.cluster is not None:
+        name = f"{'GPUs of ' if gpus else ''}{name} ({run.cluster['based_on']})"
+    return f"{gpus} {name}" if gpus else name
 
 
 def runs_in_words(runs: Sequence[TrainingRun]) -> str:
@@ -51,7 +60,7 @@ def runs_in_words(runs: Sequence[TrainingRun]) -> str:
     if len({run.request.num_gpus for run in runs}) == 1 and first.request.num_gpus is not None:
         places.append(f"{first.request.num_gpus:,}")
     if len({run.problem["accelerator"] for run in runs}) == 1:
-        places.append(str(first.problem["accelerator"]))
+        places = [_machine(first, *places)]
     elif places:
         places.append("GPUs")
     where = f" on {' '.join(places)}" if places else ""
@@ -68,8 +77,11 @@ def doubts(run: TrainingRun) -> list[str]:
     return [*filter(None, [note]), *doubtful]
 
 
-def assumptions(run: TrainingRun) -> list[str]:
-    """Return what a plan assumes: number format, batch, lost time, network, values given."""
+def assumptions(run: TrainingRun, *, alone: bool = True) -> list[str]:
+    """Return what a plan assumes: number format, batch, lost time, network, values given.
+
+    An answer that is not `alone` does not say whose network it assumes.
+    """
     request, values = run.request, run.problem
     words = [str(values["precision"]).upper()] if values.get("precision") else []
     words.append(f"batch {run.batch:,}" + (" (usual for its size)" if run.is_default_batch else ""))
@@ -80,7 +92,8 @@ def assumptions(run: TrainingRun) -> list[str]:
     if (domain := values.get("nvlink_size")) is not None:
         words.append(f"fast domains of {domain} GPUs")
     if (rate := values.get("network_bytes_per_second")) is not None:
-        words.append(f"network {in_words('network_bytes_per_second', rate)} a GPU")
+        network = in_words("network_bytes_per_second", rate)
+        words.append(f"network {network} a GPU{_of_which_network(run) if alone else ''}")
     said = {"framework", "nvlink_size", "seq_len", *run.estimator.shape_columns}
     if given := {name: value for name, value in request.inputs.items() if name not in said}:
         words.append(f"given {_pairs(given)}")
@@ -93,6 +106,26 @@ def assumptions(run: TrainingRun) -> list[str]:
     if request.headroom_bytes:
         words.append(f"{request.headroom_bytes / 1e9:,.4g} GB of memory stay free")
     return words
+
+
+def _of_which_network(run: TrainingRun) -> str:
+    """Return whose network an answer assumes; empty for a network that the user gave.
+
+    For a bare chip it adds the named clusters with less than half of it.
+    """
+    name, rate = run.problem["accelerator"], float(run.problem["network_bytes_per_second"] or 0)
+    tables = run.catalog.tables
+    if name is None or "network_bytes_per_second" in run.request.inputs:
+        return ""
+    if name not in tables.get("accelerator", {}):
+        return f" of {name}"
+    others = [
+        cluster
+        for cluster, row in tables.get(NAMED_CLUSTER, {}).items()
+        if row["based_on"] == name and 2 * float(row["network_bytes_per_second"] or rate) < rate
+    ]
+    have = f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} less)"
+    return f" of the bare chip{have if others else ''}"
 
 
 def _tokens_in_words(run: TrainingRun) -> str:

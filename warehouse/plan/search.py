@@ -282,6 +282,11 @@ def plan_first_sweep(run: TrainingRun, connection: DuckDBPyConnection) -> Sweep:
     database the connection is to one without rows.
     """
     wanted = run.request.num_gpus
+    size = (run.cluster or {}).get("num_gpus")
+    if size is not None and wanted is not None and wanted > int(size):
+        name = run.problem["accelerator"]
+        hint = f"ask for at most that, or for the bare chip: {(run.cluster or {})['based_on']}"
+        raise InputError(f"`--gpus` {wanted:,}: {name} has {int(size):,} GPUs", hint)
     if wanted is None:
         counts = first_counts(run, check_limits(run, connection))
         found = [one for n in counts for one in candidates_on(run, n)]

@@ -23,6 +23,7 @@ from warehouse.plan.question import is_all, read_request, read_terms, reference_
 from warehouse.plan.question_words import run_in_words
 from warehouse.plan.run import answer_plan, store_sweep
 from warehouse.plan.search import Sweep, plan_first_sweep, plan_sweep
+from warehouse.studies.definitions import catalog_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +36,16 @@ if TYPE_CHECKING:
 Line = Mapping[str, Any]
 
 COLUMNS = (
-    *("rank", "accelerator", "dataset_tokens", "num_gpus", "num_idle_gpus", "precision"),
-    *("global_batch_size", "training_seconds", "cost_usd", "energy_kwh", "memory_bytes"),
+    *("rank", "accelerator", "network_bytes_per_second", "dataset_tokens", "num_gpus"),
+    *(
+        "num_idle_gpus",
+        "precision",
+        "global_batch_size",
+        "training_seconds",
+        "cost_usd",
+        "energy_kwh",
+        "memory_bytes",
+    ),
     *("fit_probability", "time_mean_absolute_relative_error", "layout", "note"),
 )
 """Columns of the table of several answers."""
@@ -120,6 +129,7 @@ class Answered:
         run, answer = self.run, self.answer
         values: dict[str, Any] = {
             "accelerator": run.problem["accelerator"],
+            "network_bytes_per_second": run.problem.get("network_bytes_per_second"),
             "dataset_tokens": run.request.tokens,
             "num_gpus": run.request.num_gpus,
             "precision": run.problem.get("precision"),
@@ -211,10 +221,20 @@ def read_questions(options: PlanOptions, database: Path) -> list[Question]:
     return [*found.values()]
 
 
+_PCIE = 64e9
+"""Bytes per second of PCIe 5.0 x16, one way: a slower fast domain has no links of its own."""
+
+
 def _accelerators(options: PlanOptions) -> list[str]:
-    """Return the products of the reference tables; a paper's systems are none."""
+    """Return the products whose servers have fast links, and the systems of the catalog file.
+
+    A paper's systems and named clusters are no products. Cards that exchange over PCIe alone are
+    left out, too: a large run on them takes several times as long to plan, and to train.
+    """
     registry.get(options.estimator)  # an unknown one is refused by name
-    return sorted(packaged_catalog().tables["accelerator"])
+    products = packaged_catalog().tables["accelerator"].items()
+    linked = (name for name, row in products if float(row["nvlink_bytes_per_second"] or 0) > _PCIE)
+    return [*sorted(linked), *catalog_file(options.catalog).systems]
 
 
 def answer_all(

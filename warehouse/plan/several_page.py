@@ -19,12 +19,23 @@ if TYPE_CHECKING:
 
     from warehouse.plan.several import Answered
 
-_ASKED = ("accelerator", "dataset_tokens", "num_gpus", "precision", "global_batch_size")
+_ASKED = (
+    *("accelerator", "network_bytes_per_second", "dataset_tokens", "num_gpus", "precision"),
+    "global_batch_size",
+)
 """Columns that the heading has where all rows have the same value."""
 
 SHOWN = (
-    *("accelerator", "dataset_tokens", "num_gpus", "num_idle_gpus", "precision"),
-    *("global_batch_size", "training_seconds", "cost", "energy_kwh", "memory_bytes", "fits"),
+    *("accelerator", "network_bytes_per_second", "dataset_tokens", "num_gpus", "num_idle_gpus"),
+    *(
+        "precision",
+        "global_batch_size",
+        "training_seconds",
+        "cost",
+        "energy_kwh",
+        "memory_bytes",
+        "fits",
+    ),
     *("time_mean_absolute_relative_error", "layout"),
 )
 """Columns that people see; `cost` and `fits` are `cost_usd` and `fit_probability` in words."""
@@ -101,7 +112,7 @@ def answers_document(answered: Sequence[Answered], top: int) -> dict[str, Any]:
 
 def _remarks(answered: Sequence[Answered]) -> list[str]:
     """Return what all rows assume, and what the mean error of a row is."""
-    each = [assumptions(one.run) for one in answered]
+    each = [assumptions(one.run, alone=False) for one in answered]
     shared = [words for words in each[0] if all(words in others for others in each)]
     lines = [f"all assume {', '.join([*shared, reference_in_words()])}"]
     return [*lines, "error: mean of published steps like the row's, if its accelerator has any"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from estimators.catalog import product_behind
 from estimators.interval import ENDS
+from estimators.kernels.gemms import FORMULA
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.published_runs import published_in_words
@@ -20,6 +22,7 @@ from warehouse.show.units import (
 
 if TYPE_CHECKING:
     from warehouse.plan.answer import PlanAnswer
+    from warehouse.plan.question import TrainingRun
     from warehouse.plan.track_record import TrackRecord
     from warehouse.show.page import Entry
 
@@ -176,7 +179,16 @@ def _basis(answer: PlanAnswer) -> list[str]:
         of_default = profile not in (None, DEFAULT)
         constants = f", with the default constants, not those of {profile}" if of_default else ""
         words.append(f"{record_in_words(record)}{constants}")
-    return [*words, *published_in_words(answer)]
+    return [*words, *_formula_in_words(answer.run), *published_in_words(answer)]
+
+
+def _formula_in_words(run: TrainingRun) -> list[str]:
+    """Return that no kernels of the accelerator were measured, where its matmuls need some."""
+    product = product_behind(run.catalog, run.problem["accelerator"])
+    row = run.catalog.tables["accelerator"].get(str(product), {})
+    if run.problem.get("kernels") != FORMULA or row.get("kernels") is not None:
+        return []
+    return [f"no kernels of {product} were measured: its matmuls follow a formula of a wide range"]
 
 
 def _assumptions(answer: PlanAnswer) -> list[str]:
@@ -186,7 +198,8 @@ def _assumptions(answer: PlanAnswer) -> list[str]:
         lost = run_time_in_words(answer.best["training_seconds"] / _USUAL_GOODPUT)
         words.append(f"no lost time (--goodput {_USUAL_GOODPUT:g}: {lost})")
     quotes = [line["num_quotes"] for line in answer.costs_of_basis if line["num_quotes"]]
-    return [*words, *(f"the middle of {count(each, 'price')}" for each in quotes[:1])]
+    prices = [f"the middle of {n} prices" if n > 1 else "the price of one vendor" for n in quotes]
+    return [*words, *prices[:1]]
 
 
 def record_in_words(record: TrackRecord) -> str:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from estimators.catalog import NARROW_RATES, PRODUCT_COLUMNS
+from estimators.catalog import NARROW_RATES, OF_CLUSTERS, PRODUCT_COLUMNS
 from estimators.columns import COLUMNS, names_in
 from estimators.contract import Catalog, Record, RefusedError, Scalar
-from estimators.names import did_you_mean
+from estimators.names import did_you_mean, nearest_columns
 from warehouse import settings
 from warehouse.database import resources
 from warehouse.database.catalog import extended, packaged_catalog
@@ -53,7 +53,7 @@ OPTIONAL = (
     *("num_experts", "experts_per_token", "expert_ffn_hidden_size", "num_shared_experts"),
     "num_dense_layers",
     *names_in("Shape of a decoder"),
-    *("assumed", "source", "note", *NARROW_RATES),
+    *("assumed", "source", "note", *NARROW_RATES, *OF_CLUSTERS),
 )
 """Columns that an entry without `based_on` may leave out: estimators have defaults for them, or
 do not read them."""
@@ -141,7 +141,7 @@ def _section(table: Mapping[str, Any], section: str, faults: Faults) -> dict[str
         faults.add(section, given, "must be a table", f"start each with a line [{section}.NAME]")
         return {}
     columns = read_table(resources.reference_directory() / f"{SECTIONS[section]}.csv").columns
-    more = NARROW_RATES if section == "systems" else ()
+    more = (*NARROW_RATES, *OF_CLUSTERS) if section == "systems" else ()
     known = (*(column.name for column in columns[1:]), *more)  # the first is the name
     records: dict[str, Record] = {}
     for name, entry in given.items():
@@ -189,7 +189,8 @@ def _hint(key: str, value: object, where: str, known: tuple[str, ...]) -> str:
     if key in COLUMNS:
         places = "[space] or [system]" if where.startswith("[systems.") else "[space]"
         return f"if the estimator takes it, name it under {places}"
-    return nearest(key, (BASED_ON, *known))
+    near = did_you_mean(nearest_columns(key, [name for name in known if name in COLUMNS]))
+    return near or nearest(key, (BASED_ON, *known))
 
 
 def _chain(records: Mapping[str, Record], names: Collection[object]) -> dict[str, Record]:
@@ -216,7 +217,7 @@ def known_definitions(
     for names that nothing else has, and may be missing. Values other than texts are passed over.
     """
     texts = {name for name in names if isinstance(name, str)}
-    definitions = _catalog_file(catalog)
+    definitions = catalog_file(catalog)
     unknown = {name for name in texts if not _is_published(name)}
     unknown -= {*definitions.models, *definitions.systems}
     files = model_files(filter(is_model_file, sorted(unknown)))
@@ -257,7 +258,7 @@ def every_definition(
     a sweep, adds nothing. Paths of models' files among `names` are read as well.
     """
     texts = {name for name in names if isinstance(name, str) and not _is_published(name)}
-    definitions = model_files(filter(is_model_file, sorted(texts))).before(_catalog_file(catalog))
+    definitions = model_files(filter(is_model_file, sorted(texts))).before(catalog_file(catalog))
     of_studies: list[Definitions] = []
     with suppress(DatabaseError):
         of_studies = _stored_definitions(database) if database.exists() else []
@@ -291,7 +292,8 @@ def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _catalog_file(catalog: Path | None) -> Definitions:
+def catalog_file(catalog: Path | None) -> Definitions:
+    """Return the definitions of a catalog file, of the settings' one for None; empty without."""
     path = catalog or settings.catalog()
     return load_definitions(path) if path is not None else Definitions()
 

@@ -28,17 +28,19 @@ def study_under_options(
     variant: str | None = None,
     mend: str | None = None,
     profile: str | None = None,
+    catalog: Path | None = None,
 ) -> Study:
     """Return a study under the mends and the profile of a user's options; None: its own.
 
     `study` is a TOML file, the content of one, or the name of a study that comes with the package.
-    The database has the stored profiles.
+    The database has the stored profiles. Models and systems that a study lacks are those of
+    `catalog` (None: the file of the settings) and of stored studies.
     """
     if isinstance(study, Mapping):
         loaded = read_study(study, str(study.get("name", "study")))
     else:
         loaded = load_study(study_path(study))
-    loaded = _with_known_definitions(under_options(loaded, variant, mend), database)
+    loaded = _with_known_definitions(under_options(loaded, variant, mend), database, catalog)
     if profile is None:
         return loaded
     estimator = registry.get(loaded.estimator)
@@ -71,7 +73,7 @@ def under_options(study: Study, variant: str | None, mend: str | None) -> Study:
     return under(study, mends, called)
 
 
-def _with_known_definitions(study: Study, database: Path) -> Study:
+def _with_known_definitions(study: Study, database: Path, catalog: Path | None) -> Study:
     """Return a study with the definitions of models and systems that it names but lacks."""
     names = [
         name
@@ -80,7 +82,7 @@ def _with_known_definitions(study: Study, database: Path) -> Study:
         for name in space.get(column, ())
         if name not in study.defined.models and name not in study.defined.systems
     ]
-    known = known_definitions(database, names)
+    known = known_definitions(database, names, catalog)
     if not known.as_data():
         return study
     defined = study.defined.before(known)
