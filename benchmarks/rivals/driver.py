@@ -13,6 +13,7 @@ import logging
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -95,26 +96,33 @@ def simumax(config: Config) -> float:
     return times[-1] / 1e3
 
 
-PROGRAMS = {"calculon": calculon, "llm-analysis": llm_analysis, "simumax": simumax}
+PROGRAMS = {
+    "calculon": ("calculon.llm.llm", calculon),
+    "llm-analysis": ("llm_analysis.analysis", llm_analysis),
+    "simumax": ("simumax.core.perf_llm", simumax),
+}
+"""Name -> a module of the program, and what asks it."""
 
 
-def answer(name: str, config: Config) -> float | str:
+def answer(ask: Callable[[Config], float], config: Config) -> float | str:
     """Return the seconds of a configuration, or why the program has none."""
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            return PROGRAMS[name](config)
+            return ask(config)
     except Exception as error:  # of a program of others, which may raise anything
         where = traceback.extract_tb(error.__traceback__)[-1].line
         return str(error) or f"{type(error).__name__}: {where}"
 
 
 def main(name: str, asked: str, told: str, *checkout: str) -> None:
-    """Answer all configurations of a file."""
+    """Answer all configurations of a file; raise `ImportError` where the program is not there."""
     sys.path[:0] = checkout
+    module, ask = PROGRAMS[name]
+    import_module(module)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     configs = json.loads(Path(asked).read_text(encoding="utf-8"))
-    answers = [answer(name, config) for config in configs]
+    answers = [answer(ask, config) for config in configs]
     Path(told).write_text(json.dumps(answers), encoding="utf-8")
 
 

@@ -60,6 +60,8 @@ def match_of(rows: Sequence[Row], others: Sequence[Program]) -> Match:
 
 def stored(rows: Sequence[Row]) -> list[Program]:
     """Return the answers that are kept, for these rows."""
+    if not ANSWERS.exists():
+        return []
     with ANSWERS.open(encoding="utf-8", newline="") as file:
         lines = {(line["reference"], line["published_row"]): line for line in csv.DictReader(file)}
     with VERSIONS.open(encoding="utf-8", newline="") as file:

@@ -107,7 +107,8 @@ class Rival:
         with tempfile.TemporaryDirectory() as folder:
             asked, told = Path(folder) / "asked.json", Path(folder) / "told.json"
             asked.write_text(json.dumps(configs), encoding="utf-8")
-            command = [str(python), str(DRIVER), self.name, str(asked), str(told)]
+            # isolated: no module of this project may stand for one of the program
+            command = [str(python), "-I", str(DRIVER), self.name, str(asked), str(told)]
             done = subprocess.run(
                 command if checkout is None else [*command, str(checkout.resolve())],
                 cwd=folder,  # programs leave files behind

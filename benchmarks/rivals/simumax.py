@@ -91,6 +91,13 @@ def _strategy(row: Row) -> Config:
         "overlap_grad_reduce": given["gradient_overlap_fraction"] > 0,
         "enable_recompute": False,
     }
+    # embedding and loss count as layers where the layers alone have no equal stages
+    stages, layers = given["pipeline_parallel"], given["num_layers"]
+    if layers % stages and (layers + 2) % stages == 0:
+        strategy |= {
+            "account_for_embedding_in_pipeline_split": True,
+            "account_for_loss_in_pipeline_split": True,
+        }
     granularity = GRANULARITIES.get(given["activation_recompute"])
     if granularity:
         strategy |= {"recompute_granularity": granularity}
