@@ -331,8 +331,8 @@ REFUSED = [
     (CALCULON, {"zero_stage": 3}, "no sharded weights"),
     (CALCULON, {"context_parallel": 2}, "no context parallelism"),
     (CALCULON, {"recompute_modules": "mlp"}, "no recomputation of such parts"),
-    (LLM_ANALYSIS, {"kv_lora_rank": 512}, "no such layers"),
-    (LLM_ANALYSIS, {"num_mtp_layers": 1}, "no such layers"),
+    (LLM_ANALYSIS, {"kv_lora_rank": 512}, "no latent attention or windows or unlike layers"),
+    (LLM_ANALYSIS, {"num_mtp_layers": 1}, "no latent attention or windows or unlike layers"),
     (LLM_ANALYSIS, {"head_size": 256}, "no heads of that size"),
     (LLM_ANALYSIS, {"context_parallel": 2}, "no context parallelism"),
     (SIMUMAX, {"attention_window": 128}, "no windows of attention"),
@@ -391,7 +391,7 @@ def test_a_program_answers_row_by_row_in_a_process_of_its_own(tmp_path: Path) ->
     rows = [row(num_layers=5), row(kv_lora_rank=1), row(num_layers=100), row(num_layers=7)]
     assert alone.answers(rows, checkout(tmp_path, FAKE)) == [
         6.0,  # five layers, and selective recomputation is 1
-        "no such layers",
+        "no latent attention or windows or unlike layers",
         "too many layers",
         8.0,
     ]

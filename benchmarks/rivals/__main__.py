@@ -4,6 +4,7 @@
 and ``--llm-analysis PATH`` name checkouts; without one, llm-analysis is installed from the package
 index, and the others are skipped. Each runs in an environment of its own in the cache. ``--write``
 keeps the answers and makes docs/rivals.md anew; a program that is skipped keeps its last answers.
+SimuMax takes some minutes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def asked(
     today = datetime.now(UTC).date().isoformat()
     for rival in rivals:
         checkout = checkouts.get(rival.name)
+        print(f"asking: {rival.title}", file=sys.stderr)
         try:
             answers = rival.answers(rows, checkout)
         except AbsentError as error:
@@ -39,7 +41,6 @@ def asked(
             known = f"{rival.source} @{rival.commit[:8]}"
             print(f"warning: {checkout} is {version}; the adapter is for {known}", file=sys.stderr)
         found.append(Program(rival.title, version, answers, today))
-        print(f"ran: {rival.title} {version}", file=sys.stderr)
     return found
 
 

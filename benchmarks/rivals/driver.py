@@ -60,7 +60,7 @@ def llm_analysis(config: Config) -> float:
 
 
 def simumax(config: Config) -> float:
-    """Return SimuMax' time of a step [s]."""
+    """Return SimuMax's time of a step [s]."""
     configs = import_module("simumax.core.config")
     model = import_module("simumax.core.perf_llm").PerfLLM()
     root = Path(import_module("simumax.core").__file__ or "").parents[2] / "configs" / "system"

@@ -21,7 +21,7 @@ def configure(row: Row) -> Config:
     """Return model, GPU and arguments of a row."""
     given = row.inputs
     refuse(
-        no_such_layers=not is_plain(row),
+        no_latent_attention_or_windows_or_unlike_layers=not is_plain(row),
         no_heads_of_that_size=given["head_size"] * given["num_heads"] != given["hidden_size"],
         no_context_parallelism=given["context_parallel"] > 1,
         no_recomputation_of_such_parts=given["recompute_modules"] != "none",

@@ -59,7 +59,7 @@ def _refusal(row: Row) -> str | None:
         refuse(
             no_experts=given["num_experts"] > 1,
             no_8_bit_or_4_bit_numbers=given["precision"] in ("fp8", "fp4"),
-            no_such_layers=not is_plain(row),
+            no_latent_attention_or_windows_or_unlike_layers=not is_plain(row),
             no_grouped_queries=given["num_kv_heads"] != given["num_heads"],
             no_sharded_weights=given["zero_stage"] == 3,
             no_context_parallelism=given["context_parallel"] > 1,

@@ -183,4 +183,5 @@ def write(match: Match) -> None:
     page = filled(PAGE.read_text("utf-8"), match)
     PAGE.write_text(page, encoding="utf-8")
     chart = picture(match)
-    save(chart.configure(**LIGHT.config), PICTURE)
+    # words for each of thousands of marks would double the file
+    save(chart.configure(**{**LIGHT.config, "aria": False}), PICTURE)

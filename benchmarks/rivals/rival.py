@@ -125,7 +125,7 @@ class Rival:
         """Return the interpreter of the program's environment, which is made if it is not there."""
         packages = self.release if checkout is None else self.packages
         if checkout is None and not packages:
-            raise AbsentError(f"is on no package index; name a checkout with --{self.name} PATH")
+            raise AbsentError(f"is not here; name a checkout of it with --{self.name} PATH")
         if checkout is not None and not checkout.is_dir():
             raise AbsentError(f"has no checkout at {checkout}")
         if not packages:

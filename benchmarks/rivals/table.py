@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import NamedTuple
@@ -112,15 +112,11 @@ class Match:
 
         A group that is a whole machine or kind is left out.
         """
-        found: dict[str, list[int]] = {"all rows": self.all}
-        for number, row in enumerate(self.rows):
-            found.setdefault(row.kind, []).append(number)
-            found.setdefault(row.inputs["accelerator"], []).append(number)
-        groups: dict[str, list[int]] = {}
-        for number, row in enumerate(self.rows):
-            table_of = row.reference.removeprefix("published_")
-            group = row.group if table_of == "measurement" else f"{table_of}, {row.group}"
-            groups.setdefault(f"`{group}`", []).append(number)
+        kinds, machines, groups = (
+            _by(map(name_of, self.rows))
+            for name_of in (lambda row: row.kind, lambda row: row.inputs["accelerator"], _group)
+        )
+        found = {"all rows": self.all, **dict(sorted(kinds.items())), **machines}
         yield from found.items()
         whole = list(found.values())
         yield from ((name, rows) for name, rows in groups.items() if rows not in whole)
@@ -149,6 +145,19 @@ class Match:
             return {}
         answers = self.by_title[title].answers
         return dict(Counter(answer for answer in answers if isinstance(answer, str)).most_common())
+
+
+def _group(row: Row) -> str:
+    table_of = row.reference.removeprefix("published_")
+    return f"`{row.group}`" if table_of == "measurement" else f"`{table_of}, {row.group}`"
+
+
+def _by(names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the numbers of the rows of each name."""
+    found: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        found.setdefault(name, []).append(number)
+    return found
 
 
 # ---- as Markdown ----
