@@ -217,7 +217,7 @@ def test_llm_analysis_gets_a_model_a_gpu_and_arguments() -> None:
         "seq_len": 2048,
         "activation_recomputation": "selective",
         "ds_zero": 0,
-        "dp_size": 16,
+        "dp_size": 1,  # all sixteen replicas have all weights
         "tp_size": 8,
         "pp_size": 8,
         "sp_size": 8,
@@ -226,6 +226,7 @@ def test_llm_analysis_gets_a_model_a_gpu_and_arguments() -> None:
         "flash_attn": False,
         "softmax_dropout": True,
     }
+    assert LLM_ANALYSIS.configure(row(zero_stage=3))["arguments"]["dp_size"] == 16
     assert AT_HALF.configure(row())["arguments"] == {**config["arguments"], "flops_efficiency": 0.5}
 
 
@@ -361,6 +362,7 @@ def test_a_row_without_an_input_is_refused_with_the_reason(
 
 FAKE = {
     "config.py": (
+        "class ParallelismConfig:\n    rdp_size = 1\n"
         "class ModelConfig(dict):\n    def __init__(self, **given): super().__init__(given)\n"
         "GPUConfig = ModelConfig\nmodel_configs, gpu_configs = {}, {}\n"
     ),

@@ -55,6 +55,10 @@ def llm_analysis(config: Config) -> float:
     known = kinds.__members__
     kind = known.get(names[arguments["activation_recomputation"]], known.get("SELECTIVE"))
     arguments["activation_recomputation"] = kind.value
+    if not hasattr(
+        configs.ParallelismConfig, "rdp_size"
+    ):  # an earlier one knows one kind of replica
+        del arguments["dp_size"]
     found = analysis.train(model_name="row", gpu_name="row", log_level="ERROR", **arguments)
     return float(found["latency_per_iter"])
 

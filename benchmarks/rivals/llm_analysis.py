@@ -68,6 +68,8 @@ def _gpu(row: Row) -> Config:
 def _arguments(row: Row) -> Config:
     given = row.inputs
     tensor = given["tensor_parallel"]
+    # its degree is of sharded weights, which it gathers in each layer; other replicas it infers
+    gathers = given["zero_stage"] == 3 or given["num_experts"] > 1
     return {
         "dtype_name": FORMATS[given["precision"]],
         "batch_size_per_gpu": given["microbatch_size"],
@@ -75,7 +77,7 @@ def _arguments(row: Row) -> Config:
         "seq_len": given["seq_len"],
         "activation_recomputation": given["activation_recompute"],
         "ds_zero": given["zero_stage"],
-        "dp_size": given["data_parallel"],
+        "dp_size": given["data_parallel"] if gathers else 1,
         "tp_size": tensor,
         "pp_size": given["pipeline_parallel"],
         "sp_size": tensor if given["uses_sequence_parallel"] else 1,
