@@ -117,7 +117,7 @@ class Rival:
                 check=False,
             )
             if done.returncode:
-                raise AbsentError(f"did not run: {done.stderr.strip()[-500:]}")
+                raise AbsentError(f"did not run: {_last_line(done.stderr)}")
             answers: list[float | str] = json.loads(told.read_text(encoding="utf-8"))
             return answers
 
@@ -147,7 +147,11 @@ class Rival:
 def _called(command: Sequence[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise AbsentError(f"cannot be installed: {done.stderr.strip()[-500:]}")
+        raise AbsentError(f"cannot be installed: {_last_line(done.stderr)}")
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it says nothing"])[-1]
 
 
 def refuse(**reasons: bool) -> None:
