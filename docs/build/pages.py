@@ -17,6 +17,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.rivals.page import make_anew
 from docs.build import accuracy, calibration, gallery, references, report_picture
 from docs.build.console import filled, printed, with_sessions, write_files
 
@@ -68,6 +69,11 @@ def make_calibration(_folder: Path) -> None:
     calibration.PAGE.write_text(calibration.filled(text), encoding="utf-8")
 
 
+def make_rivals(_folder: Path) -> None:
+    """Write the page about programs of others from the answers that they gave."""
+    make_anew()
+
+
 def make_small(folder: Path) -> None:
     """Write the pages whose reader has the database of the small quickstart."""
     printed("warehouse quickstart --small", folder)
@@ -90,6 +96,7 @@ JOBS: Mapping[tuple[str, ...], Job] = {
     ("python.md", "sql-clients.md", "accuracy.md"): make_small,
     ("calibration.md",): make_calibration,
     ("agents.md",): partial(make_pages, paths=(DOCS / "agents.md",)),
+    ("rivals.md",): make_rivals,
     tuple(references.PAGES): make_references,
 }
 """The pages that a job makes together -> the job. Long jobs come first."""
