@@ -29,6 +29,7 @@ ROOMS = (
     ),
     *(
         "show",
+        "launch",
         "transfer",
         "calibrate",
         "sweep",

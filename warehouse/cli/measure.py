@@ -17,6 +17,7 @@ from warehouse.cli.waiting import working
 from warehouse.options import (
     CatalogFile,
     EstimatorName,
+    LaunchPath,
     Profile,
     RunOptions,
     SpeedOptions,
@@ -69,6 +70,7 @@ def measure(
     drop: Drop = None,
     profile: Profile = None,
     catalog: CatalogFile = None,
+    launch: LaunchPath = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Compare runs that you measured with their estimates.
@@ -106,7 +108,10 @@ def measure(
     if given(speed) and (file is None or file.suffix not in SUFFIXES):
         if name is None:
             raise UsageError("Missing option '--name'.", "name the run that is stored")
-        source, place, called = one_run(name, words, run, speed, estimator), PLACE, name
+        source, read = one_run(name, words, run, speed, estimator, launch)
+        for line in () if read is None else (*read.remarks(), *read.silent()):
+            say(line)
+        place, called = PLACE, name
     elif given(speed):
         hint = f"leave {_SPEED_OPTIONS} out: a file has the speeds of its runs as columns"
         raise UsageError(f"{file} and a speed: give one of them", hint)

@@ -8,13 +8,16 @@ import polars as pl
 
 from warehouse.errors import UsageError
 from warehouse.evaluate.one import read_pairs
+from warehouse.launch.read import with_launch
 from warehouse.measure.read import RUN, find_estimator
 from warehouse.measure.speeds import FLOPS, GPU_TOKENS, MFU, SECONDS, TOKENS
 from warehouse.options import given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
+    from warehouse.launch.read import LaunchFile
     from warehouse.options import RunOptions, SpeedOptions
 
 PLACE = "the run"
@@ -36,16 +39,22 @@ def one_run(
     options: RunOptions,
     speed: SpeedOptions,
     estimator: str | None,
-) -> pl.DataFrame:
-    """Return the run called `name` with its one speed; `pairs` are texts such as num_gpus=64."""
+    launch: Path | None = None,
+) -> tuple[pl.DataFrame, LaunchFile | None]:
+    """Return the run called `name` with its one speed, and the launch file that it is read from.
+
+    `pairs` are texts such as num_gpus=64.
+    """
     speeds = given(speed)
     if len(speeds) > 1:
         names = " and ".join(f"`--{option.replace('_', '-')}`" for option in speeds)
         raise UsageError(f"{names}: a run has one speed", "give one of them")
     [(option, value)] = speeds.items()
     chosen = find_estimator(estimator)
-    texts = read_pairs(chosen, chosen.relations[0], [*options.pairs(), *pairs])
+    relation, read = chosen.relations[0], None
+    texts = read_pairs(chosen, relation, [*options.pairs(), *pairs])
+    if launch is not None:
+        texts, read = with_launch(launch, texts, chosen, relation)
     column, factor = _COLUMNS[option]
-    return pl.DataFrame({RUN: [name], **{key: [text] for key, text in texts.items()}}).with_columns(
-        pl.lit(value * factor).alias(column)
-    )
+    frame = pl.DataFrame({RUN: [name], **{key: [text] for key, text in texts.items()}})
+    return frame.with_columns(pl.lit(value * factor).alias(column)), read
