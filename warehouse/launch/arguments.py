@@ -32,6 +32,8 @@ class Arguments:
         GPUs of the run, as far as the file says; None: it does not.
     settled
         Columns that the user gives besides: what the file says of them does not count.
+    places
+        Argument -> the path of the key that it is called by in a file of keys.
     columns
         Column -> its value in text.
     notes
@@ -43,6 +45,7 @@ class Arguments:
     faults: Faults
     num_gpus: int | None = None
     settled: frozenset[str] = frozenset()
+    places: Mapping[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -54,6 +57,13 @@ class Arguments:
             or (isinstance(value, str) and value.lower() not in OFF)
             or (isinstance(value, list) and bool(value))
         )
+
+    def differs(self, flag: str) -> bool:
+        """Return whether an argument that matters is on, and at no value that changes nothing."""
+        other = self.table.only_with.get(flag)
+        texts = {text.lower() for text in self.several(flag)}
+        is_neutral = bool(texts) and texts <= {*self.table.neutral.get(flag, ())}
+        return self.has(flag) and not is_neutral and (other is None or self.has(other))
 
     def text(self, flag: str, default: str = "") -> str:
         """Return the value of an argument; of several the first."""
@@ -91,7 +101,11 @@ class Arguments:
         unset = isinstance(value, str) and "$" in value
         if unset:
             reason, hint = "is a variable that the file does not set", "set it there"
-        self.faults.add(f"--{flag}" if "." not in flag else flag, value, reason, hint)
+        self.faults.add(self.called(flag), value, reason, hint)
+
+    def called(self, flag: str) -> str:
+        """Return an argument as the file calls it."""
+        return self.places.get(flag, flag.replace("-", "_") if self.places else f"--{flag}")
 
     def put(self, column: str, value: Scalar, flag: str = "") -> None:
         """Set a column to a value, checked by the data dictionary."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from estimators.columns import names_in
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import input_names
 from warehouse.launch.arguments import Arguments, Value
 from warehouse.launch.megatron import readers
+from warehouse.launch.sections import as_arguments, paths, read_json, read_yaml
 from warehouse.launch.shell import Script, read_script
 from warehouse.launch.table import Table, table
 from warehouse.show.formats import count
@@ -121,8 +122,13 @@ def _names(flags: Sequence[str]) -> str:
 
 def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchFile:
     """Read a launch file; the columns that a user gives besides count before those of the file."""
-    text = _text(path)
-    return _of_script(read_script(text, str(path)), text, str(path), given or {})
+    text, file, given = _text(path), str(path), given or {}
+    suffix = path.suffix.lower()
+    if suffix in (".yaml", ".yml"):
+        return _of_sections(read_yaml(text, file), file, given)
+    if suffix == ".json":
+        return _of_sections(read_json(text, file), file, given)
+    return _of_script(read_script(text, file), text, file, given)
 
 
 def with_launch(
@@ -256,6 +262,53 @@ def _num_gpus(launcher: Sequence[str], script: Script, text: str) -> int | None:
     return int(world) if world.isdecimal() and len(world) < 8 else None
 
 
+# ---- files of keys ----
+
+
+def _of_sections(content: Mapping[str, Any], file: str, given: Mapping[str, str]) -> LaunchFile:
+    program = next((name for name, is_one in _PROGRAMS.items() if is_one(content)), None)
+    if program is None:
+        programs = ", ".join(table(name).name for name in _PROGRAMS)
+        reason = "has the keys of no program that is known"
+        raise InputError(f"{file}: {reason}", f"known: {programs}")
+    known, values = table(program), paths(content, file)
+    arguments, places, ignored = as_arguments(values, known)
+    launch = _read(known, arguments, file, given, _gpus_of(values, given), places)
+    silent = {why: list(names) for why, names in launch.ignored.items()}
+    for path, why in ignored.items():
+        silent.setdefault(why, []).append(path)
+    return replace(launch, ignored={why: tuple(names) for why, names in silent.items()})
+
+
+_PROGRAMS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "bridge": lambda keys: {"model", "train"} <= keys.keys(),
+}
+"""Program -> whether a file of keys is one of its."""
+
+
+def _gpus_of(values: Mapping[str, Value], given: Mapping[str, str]) -> int | None:
+    """Return the GPUs of a file of keys: given, as devices of nodes, or as replicas of degrees."""
+
+    def whole(*names: str) -> int:
+        for name in names:
+            text = str(values.get(name, ""))
+            if text.isdecimal() and len(text) < 8:
+                return int(text)
+        return 0
+
+    if given.get("num_gpus", "").isdecimal():
+        return int(given["num_gpus"])
+    if whole("trainer.devices"):
+        return whole("trainer.devices") * max(whole("trainer.num_nodes"), 1)
+    degrees = ("tensor", "pipeline", "context")
+    of = [f"{name}{degree}" for name in ("model.", "model.transformer.") for degree in degrees]
+    product = whole("comm_overlap.data_parallel_size", "data_parallel_size")
+    for path in of:
+        part = "_parallel_size" if path.endswith("context") else "_model_parallel_size"
+        product *= whole(path + part) or 1
+    return product or None
+
+
 # ---- arguments ----
 
 
@@ -265,7 +318,7 @@ def _read(
     file: str,
     given: Mapping[str, str],
     num_gpus: int | None,
-    prefix: str = "--",
+    places: Mapping[str, str] | None = None,
 ) -> LaunchFile:
     """Sort the arguments into those that are read and those that are not, and read the first."""
     faults = Faults()
@@ -273,14 +326,16 @@ def _read(
     for each in _TOGETHER:
         settled |= {name for column, names in each.items() if column in given for name in names}
     implied: dict[str, Value] = dict.fromkeys(known.implied, True)
-    arguments = Arguments(known, implied | dict(values), faults, num_gpus, frozenset(settled))
+    arguments = Arguments(
+        known, implied | dict(values), faults, num_gpus, frozenset(settled), places or {}
+    )
     if num_gpus is not None:
         arguments.put("num_gpus", num_gpus)
     arguments.put("framework", known.framework)
     for flag in values:
         if flag in known.refused and arguments.has(flag):
             reason = f"has {known.refused[flag]}, which the estimates do not have"
-            faults.add(f"{prefix}{flag}", values[flag], reason)
+            faults.add(arguments.called(flag), values[flag], reason)
     arguments.read()
     functions = dict.fromkeys(flag.by for flag in known.flags.values() if flag.by)
     for function in readers([*functions]):
@@ -288,37 +343,36 @@ def _read(
         arguments.fill()
     if faults.refusals:
         raise InputError.from_refusals(faults.refusals, file)
-    return _sorted(arguments, file, prefix)
+    return _sorted(arguments, file)
 
 
-def _sorted(arguments: Arguments, file: str, prefix: str) -> LaunchFile:
+def _sorted(arguments: Arguments, file: str) -> LaunchFile:
     known, values = arguments.table, arguments.values
     read: list[str] = []
     ignored: dict[str, list[str]] = {}
     unknown: dict[str, str] = {}
-    matters = {f"{prefix}{flag}": does for flag, does in arguments.notes.items()}
+    matters = {arguments.called(flag): does for flag, does in arguments.notes.items()}
     for flag in values:
         if flag in known.implied:
             continue
-        name = f"{prefix}{flag}"
+        name = arguments.called(flag)
         if flag in known.flags or flag in known.absent or flag in known.absent_of_experts:
             read.append(name)
-        elif flag in known.matters:
-            texts = arguments.several(flag) or ["off"]
-            if arguments.has(flag) and not set(texts) <= {*known.neutral.get(flag, ())}:
-                matters[name] = known.matters[flag]
-            else:
-                ignored.setdefault("as it is off or at its default", []).append(name)
-        elif flag in known.ignored or flag in known.refused:
-            why = known.ignored.get(flag, "as it is off")
-            ignored.setdefault(why, []).append(name)
+        elif flag in known.ignored:
+            ignored.setdefault(known.ignored[flag], []).append(name)
+        elif flag in known.matters and arguments.differs(flag):
+            matters[name] = known.matters[flag]
+        elif flag in known.matters or flag in known.refused:
+            ignored.setdefault("as it is off or at its default", []).append(name)
         else:
             names = [*known.flags, *known.ignored, *known.matters]
             near = get_close_matches(flag, names, n=1, cutoff=0.8)
-            unknown[name] = f"; did you mean {prefix}{near[0]}?" if near else ""
+            unknown[name] = f"; did you mean {near[0]}?" if near else ""
     missing = {**known.absent, **(known.absent_of_experts if arguments.has("num-experts") else {})}
     matters |= {
-        f"no {prefix}{flag}": does for flag, does in missing.items() if not arguments.has(flag)
+        f"no {arguments.called(flag)}": does
+        for flag, does in missing.items()
+        if not arguments.has(flag)
     }
     return LaunchFile(
         file,

@@ -49,6 +49,8 @@ class Table:
         Argument -> what it does, which is not modelled.
     neutral
         Argument -> values with which it does not.
+    only_with
+        Argument -> the one without which it does not.
     absent, absent_of_experts
         Argument -> what its absence does, which is not modelled; the second of mixtures.
     refused
@@ -67,6 +69,7 @@ class Table:
     ignored: Mapping[str, str]
     matters: Mapping[str, str]
     neutral: Mapping[str, list[str]]
+    only_with: Mapping[str, str]
     absent: Mapping[str, str]
     absent_of_experts: Mapping[str, str]
     refused: Mapping[str, str]
@@ -93,9 +96,9 @@ def table(program: str) -> Table:
     flags = {name: _flag(entry) for name, entry in content.get("flags", {}).items()}
     ignored = {f: each["because"] for each in content.get("ignored", ()) for f in each["flags"]}
     matters = {f: each["does"] for each in content.get("matters", ()) for f in each["flags"]}
-    neutral = {
-        f: v for each in content.get("matters", ()) for f, v in each.get("neutral", {}).items()
-    }
+    blocks = content.get("matters", ())
+    neutral = {f: v for each in blocks for f, v in each.get("neutral", {}).items()}
+    only_with = {f: each["with"] for each in blocks if "with" in each for f in each["flags"]}
     plain = ("absent", "absent_of_experts", "refused", "same", "sections")
     return Table(
         content["name"],
@@ -104,6 +107,7 @@ def table(program: str) -> Table:
         joined("ignored", ignored),
         joined("matters", matters),
         joined("neutral", neutral),
+        joined("only_with", only_with),
         **{part: joined(part, content.get(part, {})) for part in plain},
         implied=tuple(content.get("implied", ())),
     )
