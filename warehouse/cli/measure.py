@@ -52,7 +52,11 @@ def measure(
     output: Output,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", readable=False, help="A .csv or .parquet file of runs."),
+        typer.Argument(
+            metavar="FILE",
+            readable=False,
+            help="A .csv or .parquet file of runs; with --from the log of one run.",
+        ),
     ] = None,
     pairs: Annotated[
         list[str] | None,
@@ -88,7 +92,10 @@ def measure(
     --drop removes them.
 
     One run may be given without a file, by KEY=VALUE and options, with its speed as --seconds,
-    --tokens-per-second, --tokens-per-second-per-gpu, --tflops or --mfu.
+    --tokens-per-second, --tokens-per-second-per-gpu, --tflops or --mfu. With --from, a launch file
+    describes the run, and FILE may be its log: lines of Megatron-LM, torchtitan or NeMo, or metrics
+    that W&B or TensorBoard export as CSV. The first five iterations after a start and lines far
+    from the median are dropped; the step is the median of the others.
     """
     from warehouse.errors import UsageError
 
@@ -105,13 +112,20 @@ def measure(
 
     output.expect(SHOWN)
     source: Path | pl.DataFrame
-    if given(speed) and (file is None or file.suffix not in SUFFIXES):
-        if name is None:
+    is_table = file is not None and file.suffix in SUFFIXES
+    if (launch is not None or given(speed)) and (not is_table or not given(speed)):
+        log = None if given(speed) else file
+        if launch is not None and log is None and not given(speed):
+            hint = f"give {_SPEED_OPTIONS}, or the log of the run"
+            raise UsageError("a launch file has no speed", hint)
+        if name is None and log is None:
             raise UsageError("Missing option '--name'.", "name the run that is stored")
-        source, read = one_run(name, words, run, speed, estimator, launch)
-        for line in () if read is None else (*read.remarks(), *read.silent()):
+        called = log.stem if name is None and log is not None else str(name)
+        of_run = words if log is None else words[1:]
+        source, remarks = one_run(called, of_run, run, speed, estimator, launch, log)
+        for line in remarks:
             say(line)
-        place, called = PLACE, name
+        place = PLACE if log is None else str(log)
     elif given(speed):
         hint = f"leave {_SPEED_OPTIONS} out: a file has the speeds of its runs as columns"
         raise UsageError(f"{file} and a speed: give one of them", hint)

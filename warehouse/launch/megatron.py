@@ -210,8 +210,13 @@ def chunks(given: Arguments) -> None:
 
 def placement(given: Arguments) -> None:
     """Read the text that says which layers each stage has; the chunks follow from it."""
-    if given.has("pipeline-model-parallel-layout"):
+    if given.has("pipeline-model-parallel-layout") and "pipeline_layout" not in given.settled:
         text = given.text("pipeline-model-parallel-layout")
+        if text == "PipelineParallelLayerLayout":
+            reason = "is an object of which the file keeps nothing but its name"
+            hint = "give it besides, as pipeline_layout='Et|(tt|)*30mL'"
+            given.refuse("pipeline-model-parallel-layout", text, reason, hint)
+            return
         given.put("pipeline_layout", text, "pipeline-model-parallel-layout")
         given.columns.pop("virtual_pipeline", None)
 
