@@ -20,6 +20,38 @@ Value = str | bool | list[str]
 OFF = ("none", "null", "false", "")
 
 
+@dataclass(frozen=True)
+class Given:
+    """Arguments as a file gives them.
+
+    Attributes
+    ----------
+    values
+        Argument -> its value.
+    num_gpus
+        GPUs of the run; None: the file does not say.
+    places
+        Argument -> what the file calls it, where that is not ``--argument``.
+    columns
+        Columns that the file names otherwise: those of a named configuration, or a model's file.
+    ignored
+        Paths that mean no argument -> why they change nothing.
+    unknown
+        What is not read -> why, after a semicolon.
+    unsettled
+        Arguments behind a condition that was not evaluated, with their lines.
+    """
+
+    table: Table
+    values: Mapping[str, Value]
+    num_gpus: int | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    ignored: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    unsettled: tuple[str, ...] = ()
+
+
 @dataclass
 class Arguments:
     """Arguments being read.

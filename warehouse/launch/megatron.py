@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from warehouse.studies.toml_files import nearest
@@ -34,6 +34,7 @@ _SHARDED = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_para
 def ffn(given: Arguments) -> None:
     """Read the feed-forward layer: a gated one is two thirds as wide, in multiples of 64."""
     gated = given.has("swiglu") or given.has("quick-geglu")
+    gated = gated or given.text("activation-func").lower().endswith("glu")
     given.put("uses_glu", "true" if gated else "false", "swiglu")
     hidden = given.whole("hidden_size", 0)
     usual = int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden
@@ -223,7 +224,8 @@ def placement(given: Arguments) -> None:
 
 def zero(given: Arguments) -> None:
     """Read what is sharded: by the distributed optimizer, or by Megatron's or PyTorch's FSDP."""
-    stage = "1" if given.has("use-distributed-optimizer") else "0"
+    named = given.text("optimizer-name") in ("distributed_fused_adam", "mcore_distributed_optim")
+    stage = "1" if given.has("use-distributed-optimizer") or named else "0"
     if given.has("use-megatron-fsdp"):
         strategy = given.text("data-parallel-sharding-strategy", "optim_grads_params")
         if strategy not in _SHARDED:
@@ -244,8 +246,9 @@ def precision(given: Arguments) -> None:
     """Read the format of the matmuls, and how their operands get scales."""
     if given.settled & {"precision", "number_recipe"}:
         return
-    width = "fp16" if given.has("fp16") else "bf16"
-    if not given.has("fp16") and not given.has("bf16"):
+    named = given.text("trainer-precision").lower()
+    width = "fp16" if given.has("fp16") or named.startswith(("16", "fp16")) else "bf16"
+    if not (given.has("fp16") or given.has("bf16") or width == "fp16" or "bf16" in named):
         reason = "is missing, as is fp16: matmuls in 32 bits, which the estimates do not have"
         given.refuse("bf16", None, reason, "add --bf16 there, or give precision=bf16 besides")
     recipe = "none"
@@ -362,8 +365,3 @@ def graphs(given: Arguments) -> None:
     if kind != "none" or whole:
         given.put("captures_whole_steps", "true" if whole else "false")
         given.put("captures_attention", "true" if not modules or "attn" in modules else "false")
-
-
-def readers(names: Sequence[str]) -> list[Callable[[Arguments], None]]:
-    """Return the functions of these names."""
-    return [globals()[name] for name in names]

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from estimators.columns import names_in
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import input_names
-from warehouse.launch.arguments import Arguments, Value
-from warehouse.launch.megatron import readers
-from warehouse.launch.sections import as_arguments, paths, read_json, read_yaml
-from warehouse.launch.shell import Script, read_script
-from warehouse.launch.table import Table, table
+from warehouse.launch.arguments import Arguments, Given, Value
+from warehouse.launch.scripts import of_script
+from warehouse.launch.sections import of_keys
 from warehouse.show.formats import count
 from warehouse.studies.toml_files import Faults
 
 if TYPE_CHECKING:
     from estimators.contract import Relation
     from estimators.estimator import Estimator
-    from warehouse.launch.shell import RunCommand
 
 MAX_BYTES = 1_000_000
 """Largest launch file: those of the largest runs have some kilobytes."""
-
-LEAST_FLAGS = 3
-"""Known arguments that make a command a launch."""
 
 SHOWN = 40
 """Arguments of one kind that a line names; others are counted."""
@@ -122,13 +116,11 @@ def _names(flags: Sequence[str]) -> str:
 
 def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchFile:
     """Read a launch file; the columns that a user gives besides count before those of the file."""
-    text, file, given = _text(path), str(path), given or {}
-    suffix = path.suffix.lower()
-    if suffix in (".yaml", ".yml"):
-        return _of_sections(read_yaml(text, file), file, given)
-    if suffix == ".json":
-        return _of_sections(read_json(text, file), file, given)
-    return _of_script(read_script(text, file), text, file, given)
+    text, given = _text(path), given or {}
+    asked = given.get("num_gpus", "")
+    of = of_keys if path.suffix.lower() in (".yaml", ".yml", ".json") else of_script
+    found = of(text, path)
+    return _read(found, str(path), given, int(asked) if asked.isdecimal() else found.num_gpus)
 
 
 def with_launch(
@@ -171,179 +163,46 @@ def _text(path: Path) -> str:
         raise InputError(f"{file}: line {line} is not UTF-8 text", hint) from None
 
 
-# ---- scripts ----
-
-
-def _of_script(script: Script, text: str, file: str, given: Mapping[str, str]) -> LaunchFile:
-    known = table("megatron")
-    found: dict[tuple[str, ...], RunCommand] = {}
-    doubtful = 0
-    for command in script.commands:
-        _, words = _parted(command.words)
-        flags = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
-        if sum(map(known.knows, flags)) >= LEAST_FLAGS:
-            doubtful = doubtful or (0 if command.is_certain else command.line)
-            if command.is_certain:
-                found[tuple(words)] = command
-    if not found:
-        hint = "write the command line into a file of its own, with its values"
-        if doubtful:
-            reason = "starts a program in a loop, a function or behind a condition"
-            raise InputError(f"{file}: line {doubtful} {reason}", hint)
-        reason = "no command has arguments of a program that is known"
-        raise InputError(f"{file}: {reason}: {known.name}", hint)
-    if len(found) > 1:
-        lines = ", ".join(str(command.line) for command in found.values())
-        raise InputError(f"{file}: lines {lines} start different runs", "keep one of them")
-    [command] = found.values()
-    launcher, words = _parted(command.words)
-    asked = given.get("num_gpus", "")
-    gpus = int(asked) if asked.isdecimal() else _num_gpus(launcher, script, text)
-    values = _values(words)
-    launch = _read(known, values, file, given, gpus)
-    unsettled = tuple(
-        f"{flag} (line {line})" for line, flag in script.uncertain if flag[2:] not in values
-    )
-    return replace(launch, unsettled=unsettled)
-
-
-def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words of the launcher, and those of the program behind it."""
-    at = next((place for place, word in enumerate(words) if word.endswith(".py")), None)
-    if at is None:
-        return [], list(words)
-    return list(words[:at]), list(words[at + 1 :])
-
-
-def _values(words: Sequence[str]) -> dict[str, Value]:
-    """Return the arguments of a command line with their values; the last of two counts."""
-    values: dict[str, Value] = {}
-    flag = ""
-    for word in words:
-        if word.startswith("--") and len(word) > 2:
-            flag, has_value, value = word[2:].partition("=")
-            values[flag] = value if has_value else True
-        elif flag and not re.fullmatch(r"-[A-Za-z]\w*|[0-9]?[<>|].*|2>&1", word):
-            former = values[flag]
-            if former is True:
-                values[flag] = word
-            else:
-                values[flag] = [*(former if isinstance(former, list) else [str(former)]), word]
-        else:
-            flag = ""
-    return values
-
-
-_LAUNCHERS = {
-    "processes": ("nproc_per_node", "nproc-per-node", "ntasks-per-node", "gpus-per-node"),
-    "nodes": ("nnodes", "nodes", "num_nodes"),
-}
-
-
-def _num_gpus(launcher: Sequence[str], script: Script, text: str) -> int | None:
-    """Return the GPUs that a launcher starts, or a scheduler's comments ask for."""
-    values = {key: value for key, value in _values(launcher).items() if isinstance(value, str)}
-    comments = dict(re.findall(r"^#SBATCH\s+--([a-z-]+)[= ](\S+)", text, re.MULTILINE))
-    short = dict(re.findall(r"^#SBATCH\s+-(N)\s*(\d+)", text, re.MULTILINE))
-    comments |= {"nodes": short["N"]} if short else {}
-    gres = re.search(r"^#SBATCH\s+--gres[= ]gpu:(?:\w+:)?(\d+)", text, re.MULTILINE)
-    if gres:
-        comments.setdefault("gpus-per-node", gres[1])
-
-    def first(names: Iterable[str]) -> int | None:
-        both = [source[name] for source in (values, comments) for name in names if name in source]
-        return next((int(each) for each in both if each.isdecimal() and len(each) < 8), None)
-
-    processes, nodes = map(first, _LAUNCHERS.values())
-    if processes is not None:
-        is_asked = any(name in values for name in _LAUNCHERS["nodes"])
-        return processes * nodes if nodes else None if is_asked else processes
-    world = script.variables.get("WORLD_SIZE", [""])[0]
-    return int(world) if world.isdecimal() and len(world) < 8 else None
-
-
-# ---- files of keys ----
-
-
-def _of_sections(content: Mapping[str, Any], file: str, given: Mapping[str, str]) -> LaunchFile:
-    program = next((name for name, is_one in _PROGRAMS.items() if is_one(content)), None)
-    if program is None:
-        programs = ", ".join(table(name).name for name in _PROGRAMS)
-        reason = "has the keys of no program that is known"
-        raise InputError(f"{file}: {reason}", f"known: {programs}")
-    known, values = table(program), paths(content, file)
-    arguments, places, ignored = as_arguments(values, known)
-    launch = _read(known, arguments, file, given, _gpus_of(values, given), places)
-    silent = {why: list(names) for why, names in launch.ignored.items()}
-    for path, why in ignored.items():
-        silent.setdefault(why, []).append(path)
-    return replace(launch, ignored={why: tuple(names) for why, names in silent.items()})
-
-
-_PROGRAMS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "bridge": lambda keys: {"model", "train"} <= keys.keys(),
-}
-"""Program -> whether a file of keys is one of its."""
-
-
-def _gpus_of(values: Mapping[str, Value], given: Mapping[str, str]) -> int | None:
-    """Return the GPUs of a file of keys: given, as devices of nodes, or as replicas of degrees."""
-
-    def whole(*names: str) -> int:
-        for name in names:
-            text = str(values.get(name, ""))
-            if text.isdecimal() and len(text) < 8:
-                return int(text)
-        return 0
-
-    if given.get("num_gpus", "").isdecimal():
-        return int(given["num_gpus"])
-    if whole("trainer.devices"):
-        return whole("trainer.devices") * max(whole("trainer.num_nodes"), 1)
-    degrees = ("tensor", "pipeline", "context")
-    of = [f"{name}{degree}" for name in ("model.", "model.transformer.") for degree in degrees]
-    product = whole("comm_overlap.data_parallel_size", "data_parallel_size")
-    for path in of:
-        part = "_parallel_size" if path.endswith("context") else "_model_parallel_size"
-        product *= whole(path + part) or 1
-    return product or None
-
-
 # ---- arguments ----
 
 
-def _read(
-    known: Table,
-    values: Mapping[str, Value],
-    file: str,
-    given: Mapping[str, str],
-    num_gpus: int | None,
-    places: Mapping[str, str] | None = None,
-) -> LaunchFile:
+def _read(found: Given, file: str, given: Mapping[str, str], num_gpus: int | None) -> LaunchFile:
     """Sort the arguments into those that are read and those that are not, and read the first."""
-    faults = Faults()
+    known, faults = found.table, Faults()
     settled = {*given}
     for each in _TOGETHER:
         settled |= {name for column, names in each.items() if column in given for name in names}
     implied: dict[str, Value] = dict.fromkeys(known.implied, True)
     arguments = Arguments(
-        known, implied | dict(values), faults, num_gpus, frozenset(settled), places or {}
+        *(known, implied | dict(found.values), faults, num_gpus, frozenset(settled)),
+        places=found.places,
     )
     if num_gpus is not None:
         arguments.put("num_gpus", num_gpus)
     arguments.put("framework", known.framework)
-    for flag in values:
+    for column, value in found.columns.items():
+        arguments.put(column, value)
+    for flag in found.values:
         if flag in known.refused and arguments.has(flag):
             reason = f"has {known.refused[flag]}, which the estimates do not have"
-            faults.add(arguments.called(flag), values[flag], reason)
+            faults.add(arguments.called(flag), found.values[flag], reason)
     arguments.read()
-    functions = dict.fromkeys(flag.by for flag in known.flags.values() if flag.by)
-    for function in readers([*functions]):
-        function(arguments)
+    for name in dict.fromkeys(flag.by for flag in known.flags.values() if flag.by):
+        module, _, function = name.partition(".")
+        getattr(import_module(f"warehouse.launch.{module}"), function)(arguments)
         arguments.fill()
     if faults.refusals:
         raise InputError.from_refusals(faults.refusals, file)
-    return _sorted(arguments, file)
+    launch = _sorted(arguments, file)
+    ignored = {why: [*names] for why, names in launch.ignored.items()}
+    for path, why in found.ignored.items():
+        ignored.setdefault(why, []).append(path)
+    return replace(
+        launch,
+        ignored={why: tuple(names) for why, names in ignored.items()},
+        unknown={**launch.unknown, **found.unknown},
+        unsettled=found.unsettled,
+    )
 
 
 def _sorted(arguments: Arguments, file: str) -> LaunchFile:
@@ -358,8 +217,8 @@ def _sorted(arguments: Arguments, file: str) -> LaunchFile:
         name = arguments.called(flag)
         if flag in known.flags or flag in known.absent or flag in known.absent_of_experts:
             read.append(name)
-        elif flag in known.ignored:
-            ignored.setdefault(known.ignored[flag], []).append(name)
+        elif (why := known.why_ignored(flag)) is not None:
+            ignored.setdefault(why, []).append(name)
         elif flag in known.matters and arguments.differs(flag):
             matters[name] = known.matters[flag]
         elif flag in known.matters or flag in known.refused:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from warehouse.errors import InputError
+from warehouse.launch.arguments import Given
+from warehouse.launch.table import table
+from warehouse.studies.hugging_face import FILE_NAME
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from warehouse.launch.arguments import Value
     from warehouse.launch.table import Table
 
@@ -130,6 +136,86 @@ def _followed(path: str, value: str, found: Mapping[str, Value], depth: int = 0)
     other = found.get(target, value)
     is_reference = isinstance(other, str) and "${" in other and target != path
     return _followed(target, str(other), found, depth + 1) if is_reference else other
+
+
+# ---- programs ----
+
+_DEEPSPEED = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size")
+_TRAINER = ("per_device_train_batch_size", "gradient_checkpointing", "learning_rate")
+_PROGRAMS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "bridge": lambda keys: {"model", "train"} <= keys.keys(),
+    "nemo": lambda keys: "trainer" in keys and not keys.keys().isdisjoint(("model", "data")),
+    "megatron_yaml": lambda keys: not keys.keys().isdisjoint(("language_model", "model_parallel")),
+    "hugging_face": lambda keys: not keys.keys().isdisjoint(_TRAINER),
+    "deepspeed": lambda keys: not keys.keys().isdisjoint(_DEEPSPEED),
+}
+"""Program -> whether a file of keys is one of its."""
+
+
+def of_keys(text: str, path: Path) -> Given:
+    """Return the arguments of a YAML or JSON file."""
+    file = str(path)
+    read = read_json if path.suffix.lower() == ".json" else read_yaml
+    content = read(text, file)
+    program = next((name for name, is_one in _PROGRAMS.items() if is_one(content)), None)
+    if program is None:
+        names = ", ".join(table(name).name for name in _PROGRAMS)
+        raise InputError(f"{file}: has the keys of no program that is known", f"known: {names}")
+    known, values = table(program), paths(content, file)
+    if program == "deepspeed":
+        values = {f"deepspeed.{name}": value for name, value in values.items()}
+    if program in ("deepspeed", "hugging_face"):
+        values = with_deepspeed(values, path.parent, file)
+        places = {name: name.removeprefix("deepspeed.") for name in values}
+        places = places if program == "deepspeed" else {name: name for name in values}
+        return Given(known, values, places=places, columns=model_beside(values, path.parent))
+    arguments, places, ignored = as_arguments(values, known)
+    return Given(known, arguments, _num_gpus(values), places, ignored=ignored)
+
+
+def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict[str, Value]:
+    """Return arguments with those of the JSON that they name for DeepSpeed; "auto" is left out."""
+    found = dict(values)
+    for flag in ("deepspeed", "deepspeed_config", "deepspeed-config"):
+        named = values.get(flag)
+        if isinstance(named, str) and named.endswith(".json"):
+            path = folder / named
+            if not path.is_file():
+                hint = "put it there, or name it by its path from the folder of this file"
+                raise InputError(f"{file}: `{flag}` {named}: there is no such file", hint)
+            more = paths(read_json(path.read_text(encoding="utf-8"), str(path)), str(path))
+            found |= {f"deepspeed.{name}": value for name, value in more.items()}
+    return {
+        name: value
+        for name, value in found.items()
+        if not (name.startswith("deepspeed.") and value == "auto")
+    }
+
+
+def model_beside(values: Mapping[str, Value], folder: Path) -> dict[str, str]:
+    """Return the model: config.json of the folder that is named, or of that of the file."""
+    named = [values.get(name) for name in ("model_name_or_path", "config_name")]
+    for each in (*(folder / name for name in named if isinstance(name, str)), folder):
+        with suppress(OSError, ValueError):
+            if (each / FILE_NAME).is_file():
+                return {"model": str(each / FILE_NAME)}
+    return {}
+
+
+def _num_gpus(values: Mapping[str, Value]) -> int | None:
+    """Return the GPUs of a file of keys: devices of nodes, or replicas times degrees."""
+
+    def whole(*names: str) -> int:
+        texts = (str(values.get(name, "")) for name in names)
+        return next((int(text) for text in texts if text.isdecimal() and len(text) < 8), 0)
+
+    if devices := whole("trainer.devices"):
+        return devices * (whole("trainer.num_nodes") or 1)
+    product = whole("comm_overlap.data_parallel_size", "data_parallel_size")
+    for degree in ("tensor_model", "pipeline_model", "context"):
+        key = f"{degree}_parallel_size"
+        product *= whole(f"model.{key}", f"model.transformer.{key}") or 1
+    return product or None
 
 
 # ---- as arguments ----

@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FILES = ("megatron",)
-
 
 @dataclass(frozen=True)
 class Flag:
@@ -80,38 +78,54 @@ class Table:
     def knows(self, flag: str) -> bool:
         """Return whether the program has an argument."""
         lists = (self.flags, self.ignored, self.matters, self.refused, self.absent)
-        return any(flag in names for names in (*lists, self.absent_of_experts, self.same))
+        names = (*lists, self.absent_of_experts, self.same)
+        return any(flag in each for each in names) or self.section_of(flag) is not None
+
+    def section_of(self, flag: str) -> str | None:
+        """Return why nothing is read of the section that an argument is in, if so."""
+        parts = flag.split(".")
+        above = (".".join(parts[:number]) for number in range(1, len(parts)))
+        return next((self.sections[name] for name in above if name in self.sections), None)
+
+    def why_ignored(self, flag: str) -> str | None:
+        """Return why an argument changes nothing, if it is one of those."""
+        if flag in self.ignored or flag in self.matters or flag in self.flags:
+            return self.ignored.get(flag)
+        return self.section_of(flag)
 
 
 @cache
 def table(program: str) -> Table:
-    """Return the table of a program; `like` in it names one whose entries it has besides."""
+    """Return the table of a program; `like` in it names those whose entries it has besides."""
     path = Path(__file__).with_name(f"{program}.toml")
     content = tomllib.loads(path.read_text(encoding="utf-8"))
-    base = table(content["like"]) if "like" in content else None
+    like = content.get("like", [])
+    bases = [table(name) for name in ([like] if isinstance(like, str) else like)]
 
     def joined(part: str, own: Mapping[str, Any]) -> dict[str, Any]:
-        return {**(getattr(base, part) if base else {}), **own}
+        return {key: v for base in bases for key, v in getattr(base, part).items()} | dict(own)
 
-    flags = {name: _flag(entry) for name, entry in content.get("flags", {}).items()}
-    ignored = {f: each["because"] for each in content.get("ignored", ()) for f in each["flags"]}
-    matters = {f: each["does"] for each in content.get("matters", ()) for f in each["flags"]}
-    blocks = content.get("matters", ())
-    neutral = {f: v for each in blocks for f, v in each.get("neutral", {}).items()}
-    only_with = {f: each["with"] for each in blocks if "with" in each for f in each["flags"]}
-    plain = ("absent", "absent_of_experts", "refused", "same", "sections")
-    return Table(
-        content["name"],
-        content["framework"],
-        joined("flags", flags),
-        joined("ignored", ignored),
-        joined("matters", matters),
-        joined("neutral", neutral),
-        joined("only_with", only_with),
-        **{part: joined(part, content.get(part, {})) for part in plain},
-        implied=tuple(content.get("implied", ())),
-    )
+    module = content.get("functions", "megatron")
+    ignored, blocks = content.get("ignored", ()), content.get("matters", ())
+    reasons = {name: each["because"] for each in ignored for name in each.get("sections", ())}
+    own: dict[str, Mapping[str, Any]] = {
+        "flags": {name: _flag(entry, module) for name, entry in content.get("flags", {}).items()},
+        "ignored": {flag: each["because"] for each in ignored for flag in each["flags"]},
+        "matters": {flag: each["does"] for each in blocks for flag in each["flags"]},
+        "neutral": {f: texts for each in blocks for f, texts in each.get("neutral", {}).items()},
+        "only_with": {f: each["with"] for each in blocks if "with" in each for f in each["flags"]},
+        "sections": {**content.get("sections", {}), **reasons},
+        **{part: content.get(part, {}) for part in _PLAIN},
+    }
+    implied = tuple(content.get("implied", next((base.implied for base in bases), ())))
+    parts = {part: joined(part, entries) for part, entries in own.items()}
+    return Table(content["name"], content["framework"], implied=implied, **parts)
 
 
-def _flag(entry: Mapping[str, Any]) -> Flag:
-    return Flag(**{{"with": "beside"}.get(key, key): value for key, value in entry.items()})
+_PLAIN = ("absent", "absent_of_experts", "refused", "same")
+
+
+def _flag(entry: Mapping[str, Any], module: str) -> Flag:
+    """Return an argument; `by` is the function with its module."""
+    given = {{"with": "beside"}.get(key, key): value for key, value in entry.items()}
+    return Flag(**given | ({"by": f"{module}.{given['by']}"} if "by" in given else {}))
