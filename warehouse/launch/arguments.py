@@ -11,7 +11,7 @@ from estimators.contract import RefusedError, Scalar
 from warehouse.limits import accept
 
 if TYPE_CHECKING:
-    from warehouse.launch.table import Flag, Table
+    from warehouse.launch.table import Flag, ProgramTable
     from warehouse.studies.toml_files import Faults
 
 Value = str | bool | list[str]
@@ -42,7 +42,7 @@ class Given:
         Arguments behind a condition that was not evaluated, with their lines.
     """
 
-    table: Table
+    table: ProgramTable
     values: Mapping[str, Value]
     num_gpus: int | None = None
     places: Mapping[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Arguments:
         Argument -> what it does, which is not modelled.
     """
 
-    table: Table
+    table: ProgramTable
     values: Mapping[str, Value]
     faults: Faults
     num_gpus: int | None = None

@@ -63,7 +63,7 @@ _TOKENS_COLUMN = "throughput(tps)"
 _CLOCK_COLUMNS = {"wall time": 1.0, "_timestamp": 1.0, "_runtime": 1.0, "relative time (wall)": 1.0}
 
 
-class Entry(NamedTuple):
+class LoggedIteration(NamedTuple):
     """A line of a log: its number, the iteration that it ends with, seconds, and the batch."""
 
     line: int
@@ -124,7 +124,7 @@ def read_log(path: Path, columns: Mapping[str, str]) -> LoggedStep:
 
 def _of_lines(
     lines: Iterable[str], file: str, per_gpu: float | None, gpus: int | None
-) -> Iterator[Entry]:
+) -> Iterator[LoggedIteration]:
     for number, raw in enumerate(lines, 1):
         line = _COLOR.sub("", raw[:_LONGEST_LINE])
         if (world := _WORLD.search(line)) and gpus and int(world[1]) != gpus:
@@ -133,13 +133,15 @@ def _of_lines(
         batch = _BATCH.search(line)
         found = None if batch is None else int(batch[1])
         if match := _MEGATRON.search(line):
-            yield Entry(number, int(match[1]), _number(match[2]) / 1e3, found)
+            yield LoggedIteration(number, int(match[1]), _number(match[2]) / 1e3, found)
         elif match := _TITAN.search(line):
-            yield Entry(number, int(match[1]), _by_tokens(_number(match[2]), per_gpu, file), found)
+            yield LoggedIteration(
+                number, int(match[1]), _by_tokens(_number(match[2]), per_gpu, file), found
+            )
         elif (match := _NEMO.search(line)) and (step := _NEMO_STEP.search(line)):
             # both count from zero
             iteration = int(_number(step[1] or step[2])) + 1
-            yield Entry(number, iteration, _number(match[1]), found)
+            yield LoggedIteration(number, iteration, _number(match[1]), found)
 
 
 def _number(text: str) -> float:
@@ -156,7 +158,7 @@ def _by_tokens(rate: float, per_gpu: float | None, file: str) -> float:
 # ---- metrics ----
 
 
-def _of_csv(lines: Iterable[str], file: str, per_gpu: float | None) -> Iterator[Entry]:
+def _of_csv(lines: Iterable[str], file: str, per_gpu: float | None) -> Iterator[LoggedIteration]:
     """Yield the rows of an export of W&B or TensorBoard.
 
     A column of seconds counts, else one of tokens a second, else the clock between rows.
@@ -181,13 +183,15 @@ def _of_csv(lines: Iterable[str], file: str, per_gpu: float | None) -> Iterator[
             except (ValueError, IndexError):  # a metric that is not logged in this step
                 continue
             if name == _TOKENS_COLUMN:
-                yield Entry(rows.line_num, int(iteration), _by_tokens(value, per_gpu, file))
+                yield LoggedIteration(
+                    rows.line_num, int(iteration), _by_tokens(value, per_gpu, file)
+                )
             elif name:
-                yield Entry(rows.line_num, int(iteration), value * _SECONDS_COLUMNS[name])
+                yield LoggedIteration(rows.line_num, int(iteration), value * _SECONDS_COLUMNS[name])
             else:
                 if before is not None and iteration > before[0]:
                     seconds = (value - before[1]) / (iteration - before[0])
-                    yield Entry(rows.line_num, int(iteration), seconds)
+                    yield LoggedIteration(rows.line_num, int(iteration), seconds)
                 before = iteration, value
     except csv.Error as error:
         raise InputError(f"{file}: line {rows.line_num}: is not valid CSV: {error}") from None
@@ -202,13 +206,13 @@ def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
 # ---- the step ----
 
 
-def _step_of(entries: Sequence[Entry], file: str, batch: int | None) -> LoggedStep:
+def _step_of(entries: Sequence[LoggedIteration], file: str, batch: int | None) -> LoggedStep:
     starts = _starts(entries, file)
     words = [f"{count(len(entries), 'line')} of iterations"]
     if len(starts) > 1:
         lines = ", ".join(str(each[0].line) for each in starts[1:])
         words.append(f"the run began again at line {lines}")
-    kept: dict[int, Entry] = {}
+    kept: dict[int, LoggedIteration] = {}
     cold = 0
     for part in starts:
         interval = part[1].iteration - part[0].iteration if len(part) > 1 else 1
@@ -231,7 +235,7 @@ def _step_of(entries: Sequence[Entry], file: str, batch: int | None) -> LoggedSt
     return LoggedStep(median(usual), low, high, tuple(words))
 
 
-def _starts(entries: Sequence[Entry], file: str) -> list[list[Entry]]:
+def _starts(entries: Sequence[LoggedIteration], file: str) -> list[list[LoggedIteration]]:
     """Return the lines of each start of the program; a second run is refused."""
     if not entries:
         hint = "known: lines of Megatron-LM, torchtitan and NeMo, exports of W&B and TensorBoard"
@@ -252,8 +256,8 @@ def _starts(entries: Sequence[Entry], file: str) -> list[list[Entry]]:
 
 
 def _of_batch(
-    entries: Sequence[Entry], file: str, batch: int | None
-) -> tuple[Sequence[Entry], str]:
+    entries: Sequence[LoggedIteration], file: str, batch: int | None
+) -> tuple[Sequence[LoggedIteration], str]:
     """Return the lines of the run's batch, where a log has several, and what is dropped."""
     batches = {entry.batch for entry in entries if entry.batch is not None}
     if not batches or batch is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from warehouse.launch.arguments import Value
-    from warehouse.launch.table import Table
+    from warehouse.launch.table import ProgramTable
 
 MOST_KEYS = 20_000
 """Keys of a file: those of the largest resolved configurations have fifteen hundred. Repeated parts
@@ -211,6 +211,8 @@ def _num_gpus(values: Mapping[str, Value]) -> int | None:
 
     if devices := whole("trainer.devices"):
         return devices * (whole("trainer.num_nodes") or 1)
+    if world := whole("world_size"):
+        return world
     product = whole("comm_overlap.data_parallel_size", "data_parallel_size")
     for degree in ("tensor_model", "pipeline_model", "context"):
         key = f"{degree}_parallel_size"
@@ -222,7 +224,7 @@ def _num_gpus(values: Mapping[str, Value]) -> int | None:
 
 
 def as_arguments(
-    values: Mapping[str, Value], known: Table
+    values: Mapping[str, Value], known: ProgramTable
 ) -> tuple[dict[str, Value], dict[str, str], dict[str, str]]:
     """Return the arguments that paths mean, the path of each, and the reasons of ignored paths.
 
@@ -256,7 +258,7 @@ def as_arguments(
     return arguments, places, ignored
 
 
-def _meant(key: str, value: Value, known: Table) -> tuple[str, Value]:
+def _meant(key: str, value: Value, known: ProgramTable) -> tuple[str, Value]:
     """Return the argument that a key means, and its value; a switch may be the opposite."""
     plain = key.lstrip("!").replace("_", "-")
     if key.startswith("!"):

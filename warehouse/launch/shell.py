@@ -117,9 +117,7 @@ def _commands(text: str, file: str) -> Iterator[tuple[int, str, list[Word]]]:
     for match in _PIECE.finditer(text):
         if match.start() < skip_to:
             continue
-        kind, piece = str(match.lastgroup), match[0]
-        if kind == "comment" and word.parts:
-            kind = "text"
+        kind, piece = _kind(match, word, is_inside=bool(outer)), match[0]
         if kind == "text" and piece in "'\"`":
             hint = "close it, or write the command line into a file of its own"
             raise InputError(f"{file}: line {line}: a quote {piece} is not closed", hint)
@@ -132,15 +130,13 @@ def _commands(text: str, file: str) -> Iterator[tuple[int, str, list[Word]]]:
                 word.parts[-1] = (kind, word.parts[-1][1] + inner)
             else:
                 word.parts.append((kind, inner))
-        elif kind == "bracket" and piece == "(" and word.literal.endswith("="):
+        elif kind == "array":
             outer, words = words, []
             word.array, outer = words, [*outer, word]
             word = Word()
         elif kind == "bracket" and piece == ")" and outer:
             words += [word] if word.parts else []
             words, outer, word = outer, [], Word()
-        elif word.parts and (kind == "bracket" or (piece == "|" and text[match.end()] != " ")):
-            word.parts.append(("text", piece))  # of a function, or of a pattern
         else:
             words += [word] if word.parts else []
             word = Word()
@@ -161,6 +157,17 @@ def _commands(text: str, file: str) -> Iterator[tuple[int, str, list[Word]]]:
     words += [word] if word.parts else []
     if words:
         yield start, before, words
+
+
+def _kind(match: re.Match[str], word: Word, *, is_inside: bool) -> str:
+    """Return what a piece is: brackets of functions and patterns are text."""
+    kind, piece = str(match.lastgroup), match[0]
+    if piece == "(" and word.literal.endswith("="):
+        return "array"
+    follows = match.string[match.end() : match.end() + 1]
+    is_inner = kind == "bracket" and not (piece == ")" and is_inside)
+    is_inner = is_inner or kind == "comment" or (piece == "|" and follows not in ("", " "))
+    return "text" if word.parts and is_inner else kind
 
 
 def _heredoc(text: str, begin: re.Match[str]) -> tuple[str, int]:

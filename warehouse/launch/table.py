@@ -34,7 +34,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Table:
+class ProgramTable:
     """The arguments of a program.
 
     Attributes
@@ -95,7 +95,7 @@ class Table:
 
 
 @cache
-def table(program: str) -> Table:
+def table(program: str) -> ProgramTable:
     """Return the table of a program; `like` in it names those whose entries it has besides."""
     path = Path(__file__).with_name(f"{program}.toml")
     content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -119,7 +119,7 @@ def table(program: str) -> Table:
     }
     implied = tuple(content.get("implied", next((base.implied for base in bases), ())))
     parts = {part: joined(part, entries) for part, entries in own.items()}
-    return Table(content["name"], content["framework"], implied=implied, **parts)
+    return ProgramTable(content["name"], content["framework"], implied=implied, **parts)
 
 
 _PLAIN = ("absent", "absent_of_experts", "refused", "same")
