@@ -112,6 +112,8 @@ def expert_layers(given: Arguments) -> None:
     """Read which layers have experts: each n-th, or a list of ones and zeros."""
     if not given.has("num-experts"):
         return
+    if given.columns.get("uses_linear_bias") == "true":  # the router is linear, too
+        given.put("uses_router_bias", "true")
     kinds = _kinds(given, "moe-layer-freq", lambda number, n: (number - 1) % n == 0)
     dense, layers = kinds.index(True) if True in kinds else len(kinds), len(kinds)
     periods = (n for n in range(2, layers) if kinds in (_every(n, layers), _last(n, layers)))
