@@ -102,7 +102,7 @@ def test_plan_has_the_run_of_a_launch_file_and_leaves_its_layout_free(
     assert json.loads(out)["num_gpus"] + json.loads(out)["num_idle_gpus"] == 4
     assert "tensor_parallel" not in question["held"]
     assert "--save" in said
-    assert "its layout is left free" in said
+    assert "the layout of the file is left free" in said
 
 
 def test_plan_within_limits_leaves_the_gpus_free(

@@ -142,6 +142,9 @@ def test_every_argument_is_read_or_named(read: Any) -> None:
     )
     said = {flag for flags in found.ignored.values() for flag in flags}
     assert said == {"--save", "--lr", "--cp-comm-type"}
+    # a2a is another way, but one of context ranks
+    flags = "--cp-comm-type a2a --context-parallel-size 2"
+    assert "--cp-comm-type" in read(MEGATRON + flags).unmodelled
     assert {"--optimizer", "--optimizer-cpu-offload"} <= found.unmodelled.keys()
     assert found.unknown == {
         "--sequence-paralel": "; did you mean sequence-parallel?",

@@ -93,7 +93,8 @@ class LaunchFile:
 
     def free_layout(self) -> list[str]:
         """Return what a plan does with the layout of the file, in lines for people."""
-        return [f"its layout is left free: `warehouse why --from {shlex.quote(self.file)}` has it"]
+        command = f"warehouse why --from {shlex.quote(self.file)}"
+        return [f"the layout of the file is left free; `{command}` compares it"]
 
     def document(self) -> dict[str, object]:
         """Return the same as JSON."""
