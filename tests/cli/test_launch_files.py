@@ -88,7 +88,21 @@ def test_commands_of_a_configuration_take_a_launch_file(
         command, "--from", script, "--accelerator", "H100", "--db", database
     )
     assert code == 0, said
-    assert out
+    both = out + said
+    assert "read from run.sh (Megatron-LM): " in both
+    assert "unknown: --bogus" in both
+    assert "--save" in both
+
+
+@pytest.mark.parametrize(
+    "other", [("operations", "--best"), ("show", "--table", "compute", "--estimator", "cluster")]
+)
+def test_what_has_no_one_configuration_takes_no_launch_file(
+    other: tuple[str, ...], script: Path, warehouse: Command, database: Path
+) -> None:
+    code, _, said = warehouse(*other, "--from", script, "--db", database)
+    assert code == 2
+    assert "`--from` and `--" in said
 
 
 def test_plan_has_the_run_of_a_launch_file_and_leaves_its_layout_free(

@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING
 from estimators.columns import names_in
 from warehouse.errors import InputError
 from warehouse.evaluate.inputs import input_names
+from warehouse.files import read_text
 from warehouse.launch.arguments import Arguments, Given, Value
 from warehouse.launch.scripts import of_script
-from warehouse.launch.sections import of_keys
+from warehouse.launch.sections import HINT, MAX_BYTES, of_keys
 from warehouse.show.formats import count
 from warehouse.studies.toml_files import Faults
 
 if TYPE_CHECKING:
     from estimators.contract import Relation
     from estimators.estimator import Estimator
-
-MAX_BYTES = 1_000_000
-"""Largest launch file: those of the largest runs have some kilobytes."""
 
 SHOWN = 40
 """Arguments of one kind that a line names; others are counted."""
@@ -87,6 +85,10 @@ class LaunchFile:
             lines.append(f"no inputs of this estimator: {', '.join(self.lacking)}")
         return lines
 
+    def every_line(self) -> list[str]:
+        """Return both, for commands that say them beside the answer."""
+        return [*self.remarks(), *self.silent()]
+
     def silent(self) -> list[str]:
         """Return the arguments that change nothing here, in lines for people."""
         return [f"no effect here, {why}: {_names(flags)}" for why, flags in self.ignored.items()]
@@ -117,7 +119,7 @@ def _names(flags: Sequence[str]) -> str:
 
 def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchFile:
     """Read a launch file; the columns that a user gives besides count before those of the file."""
-    text, given = _text(path), given or {}
+    text, given = read_text(path, MAX_BYTES, HINT), given or {}
     asked = given.get("num_gpus", "")
     of = of_keys if path.suffix.lower() in (".yaml", ".yml", ".json") else of_script
     found = of(text, path)
@@ -140,28 +142,6 @@ def with_launch(
         reason = "does not say how many GPUs run: no number of processes and nodes"
         raise InputError(f"{path}: {reason}", "give --gpus")
     return texts, replace(launch, lacking=lacking)
-
-
-def _text(path: Path) -> str:
-    file = str(path)
-    hint = "name the script, YAML or JSON that starts the run"
-    try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{file}: is no file", hint)
-        with path.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(f"{file}: there is no such file", hint) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{file}: cannot be read: {reason}") from None
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{file}: has more than {MAX_BYTES / 1e6:g} MB", hint)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise InputError(f"{file}: line {line} is not UTF-8 text", hint) from None
 
 
 # ---- arguments ----

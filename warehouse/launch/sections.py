@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from warehouse.errors import InputError
+from warehouse.files import json_object, read_text
 from warehouse.launch.arguments import Given
 from warehouse.launch.table import table
 from warehouse.studies.hugging_face import FILE_NAME
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 MOST_KEYS = 20_000
 """Keys of a file: those of the largest resolved configurations have fifteen hundred. Repeated parts
 of YAML count as often as they stand."""
+
+MAX_BYTES = 1_000_000
+"""Largest launch file: those of the largest runs have some kilobytes."""
+
+HINT = "name the script, YAML or JSON that starts the run"
 
 _DEEPEST = 50
 _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
@@ -39,24 +44,8 @@ def read_yaml(text: str, file: str) -> dict[str, Any]:
         line = f"line {mark.line + 1}: " if mark else ""
         reason = getattr(error, "problem", None) or "it is nested too deeply"
         raise InputError(f"{file}: {line}is not valid YAML: {reason}") from None
-    return _mapping(content, file)
-
-
-def read_json(text: str, file: str) -> dict[str, Any]:
-    """Return the keys of a JSON file."""
-    try:
-        content = json.loads(text)
-    except RecursionError:
-        raise InputError(f"{file}: is nested too deeply") from None
-    except ValueError as error:
-        reason = str(error) if text.strip() else "it is empty"
-        raise InputError(f"{file}: is not valid JSON: {reason}") from None
-    return _mapping(content, file)
-
-
-def _mapping(content: object, file: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise InputError(f"{file}: must be keys with values", "name the file that starts the run")
+        raise InputError(f"{file}: must be keys with values", HINT)
     return content
 
 
@@ -155,8 +144,8 @@ _PROGRAMS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
 def of_keys(text: str, path: Path) -> Given:
     """Return the arguments of a YAML or JSON file."""
     file = str(path)
-    read = read_json if path.suffix.lower() == ".json" else read_yaml
-    content = read(text, file)
+    is_json = path.suffix.lower() == ".json"
+    content = json_object(text, file, HINT) if is_json else read_yaml(text, file)
     program = next((name for name, is_one in _PROGRAMS.items() if is_one(content)), None)
     if program is None:
         names = ", ".join(table(name).name for name in _PROGRAMS)
@@ -183,7 +172,8 @@ def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict
             if not path.is_file():
                 hint = "put it there, or name it by its path from the folder of this file"
                 raise InputError(f"{file}: `{flag}` {named}: there is no such file", hint)
-            more = paths(read_json(path.read_text(encoding="utf-8"), str(path)), str(path))
+            text = read_text(path, MAX_BYTES, HINT)
+            more = paths(json_object(text, str(path), HINT), str(path))
             found |= {f"deepspeed.{name}": value for name, value in more.items()}
     return {
         name: value

@@ -262,7 +262,7 @@ class _Run:
             self.frames.append(None)
             self.taken.append(False)
             self.is_condition = True
-        elif word in ("elif", "else") and self.taken:
+        elif word in ("elif", "else") and self.taken and self.frames:
             met = self.frames[-1]
             self.taken[-1] = (
                 True
@@ -283,6 +283,7 @@ class _Run:
             self.frames.append(True)
         elif word in ("fi", "done", "esac", "}") and self.frames:
             self.frames.pop()
+            self.is_condition = False
             if word == "fi" and self.taken:
                 self.taken.pop()
             if word == "esac" and self.cases:

@@ -51,7 +51,7 @@ def one_run(
     texts = read_pairs(chosen, relation, [*options.pairs(), *pairs])
     if launch is not None:
         texts, read = with_launch(launch, texts, chosen, relation)
-        remarks = [*read.remarks(), *read.silent()]
+        remarks = read.every_line()
     frame = pl.DataFrame({RUN: [name], **{key: [text] for key, text in texts.items()}})
     if log is not None:
         logged = read_log(log, texts)
