@@ -246,6 +246,8 @@ def test_a_file_without_gpus_needs_them(tmp_path: Path) -> None:
     [
         ("", "no command has arguments of a program that is known"),
         ("echo --hello", "no command has arguments of a program that is known"),
+        (MEGATRON.replace("_gpt", "_bert"), "pretrain_bert.py trains an encoder"),
+        ("x/pretrain_mamba.py " + MEGATRON.partition(".py")[2], "trains Mamba layers"),
         (f"for i in 1 2; do\n{MEGATRON}\ndone", "line 2 starts a program in a loop"),
         (MEGATRON + "\n" + MEGATRON.replace("512", "256"), "lines 1, 2 start different runs"),
     ],

@@ -40,7 +40,8 @@ def test_arguments_that_are_read_are_those_of_the_parser() -> None:
     known = table("megatron")
     older = {"activations-checkpoint-method", "activations-checkpoint-num-layers"}
     for names in (known.flags, known.matters, known.absent, known.refused, known.only_with):
-        assert {*names} - {*ARGUMENTS} <= older
+        others = {name for name in {*names} - {*ARGUMENTS} if not name.endswith(".py")}
+        assert others <= older
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

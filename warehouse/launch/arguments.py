@@ -137,7 +137,9 @@ class Arguments:
 
     def called(self, flag: str) -> str:
         """Return an argument as the file calls it."""
-        return self.places.get(flag, flag.replace("-", "_") if self.places else f"--{flag}")
+        of_keys = not any(place.startswith("--") for place in self.places.values())
+        is_path = bool(self.places) and of_keys
+        return self.places.get(flag, flag.replace("-", "_") if is_path else f"--{flag}")
 
     def put(self, column: str, value: Scalar, flag: str = "") -> None:
         """Set a column to a value, checked by the data dictionary."""

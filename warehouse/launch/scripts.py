@@ -36,7 +36,7 @@ def of_script(text: str, path: Path) -> Given:
     file = str(path)
     script = read_script(text, file)
     command = _launch(script, file)
-    launcher, words = _parted(command.words)
+    launcher, name, words = _parted(command.words)
     values = _values(words)
     counts = _known(values)
     program = max(counts, key=lambda name: counts[name])
@@ -57,10 +57,13 @@ def of_script(text: str, path: Path) -> Given:
             flag if known.knows(flag) else flag.replace("-", "_"): value
             for flag, value in values.items()
         }
-        places = {flag: f"--{flag}" for flag in values}
         values = with_deepspeed(values, path.parent, file)
+        places = {flag: flag if flag.startswith("deepspeed.") else f"--{flag}" for flag in values}
         if program == "hugging_face":
             columns = model_beside(values, path.parent)
+    if (kind := table(program).refused.get(name)) is not None:
+        reason = f"line {command.line}: {name} trains {kind}, which the estimates do not have"
+        raise InputError(f"{file}: {reason}", "name the file that starts pretrain_gpt.py")
     unsettled = (each for each in script.uncertain if each[1][2:] not in values)
     return Given(
         table(program),
@@ -82,7 +85,7 @@ def _launch(script: Script, file: str) -> RunCommand:
     found: dict[tuple[str, ...], RunCommand] = {}
     doubtful = 0
     for command in script.commands:
-        _, words = _parted(command.words)
+        *_, words = _parted(command.words)
         flags = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
         if max(_known(flags).values()) >= LEAST_FLAGS:
             doubtful = doubtful or (0 if command.is_certain else command.line)
@@ -112,13 +115,13 @@ def _known(flags: Iterable[str]) -> dict[str, int]:
     }
 
 
-def _parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words of the launcher, and those of the program behind it."""
+def _parted(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Return the words of the launcher, the program without its folder, and its arguments."""
     for at, word in enumerate(words):
         is_module = at and words[at - 1] == "-m" and not word.startswith("torch.distributed")
         if is_module or word.endswith((".py", "run_train.sh")):
-            return list(words[:at]), list(words[at + 1 :])
-    return [], list(words)
+            return list(words[:at]), word.rpartition("/")[2], list(words[at + 1 :])
+    return [], "", list(words)
 
 
 def _values(words: Sequence[str]) -> dict[str, Value]:
