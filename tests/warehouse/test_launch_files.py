@@ -150,7 +150,7 @@ def test_every_argument_is_read_or_named(read: Any) -> None:
         "--sequence-paralel": "; did you mean sequence-parallel?",
         "--bogus": "",
     }
-    lines = "\n".join([*found.remarks(), *found.silent()])
+    lines = "\n".join(found.every_line())
     for flag in ("--save", "--lr", "--optimizer", "--bogus", "--sequence-paralel"):
         assert flag in lines
     assert len(found.read) == 9
@@ -206,7 +206,8 @@ def test_a_run_in_32_bits_is_refused_unless_the_user_says_more(read: Any) -> Non
 
 def test_columns_that_a_user_gives_replace_those_of_the_file(read: Any) -> None:
     found = read(MEGATRON.replace("--tensor-model-parallel-size 4", ""), model="llama3_8B")
-    assert not found.columns.keys() & {"num_layers", "hidden_size", "seq_len"} - {"seq_len"}
+    assert not found.columns.keys() & {"num_layers", "hidden_size", "uses_glu"}
+    assert found.columns["seq_len"] == "4096"
     assert "--num-layers" in found.read
     wrong = MEGATRON.replace("--num-layers 32", "--num-layers $L")
     assert read(wrong, num_layers="8").columns.get("num_layers") is None
@@ -531,6 +532,11 @@ def test_arguments_of_a_trainer_are_read_with_the_model_beside(read: Any, tmp_pa
     assert columns(found, "activation_recompute", "precision") == ("full", "bf16")
     assert "optim" in found.unmodelled
     assert [*found.unknown] == ["whatever"]
+
+
+def test_a_batch_of_replicas_follows_what_is_given_besides(read: Any) -> None:
+    found = read(json.dumps(TRAINER), "args.json", num_gpus="16", tensor_parallel="4")
+    assert found.columns["global_batch_size"] == "32"
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_cases_are_followed() -> None:
         "while read -r x; do {}; done",
         "start() {\n{}\n}",
         'if [ "$UNSET" == 1 ]; then {}; else {}; fi',
+        "if [ -f /data ] && [ 1 == 1 ]; then {}; fi",
     ],
 )
 def test_what_only_the_machine_knows_is_uncertain(block: str) -> None:
@@ -119,6 +120,7 @@ def test_a_broken_script_is_refused_with_its_line(text: str, reason: str) -> Non
         "p.py $((10**10**10)) $((1<<99999)) $((__import__('os')))",
         "\0\0 p.py \x1b[31m",
         'A="' + "\\\\" * 30_000 + '"',
+        "x() " * 20_000,
         "if " * 5000 + "fi " * 10,
         "esac; fi; done; }; ) && || ;;",
     ],

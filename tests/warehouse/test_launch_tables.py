@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from estimators.columns import COLUMNS
 from warehouse.launch import hugging_face, megatron, torchtitan
+from warehouse.launch.read import read_launch
 from warehouse.launch.table import ProgramTable, table
 
 HERE = Path(__file__).parent
@@ -76,6 +78,37 @@ def test_values_of_a_column_lead_back_to_an_argument(program: str) -> None:
             assert kept - {None} <= {*choices}, name
         for column in flag.on.keys() & flag.off.keys():
             assert flag.on[column] != flag.off[column], name
+
+
+def given_and_expected(random: Random) -> tuple[list[str], dict[str, str]]:
+    """Return arguments of Megatron-LM that the table makes of columns, and these columns."""
+    words = ["--bf16"]
+    columns: dict[str, str] = {}
+    known = table("megatron")
+    for name, flag in known.flags.items():
+        if flag.by or flag.beside or name.startswith("encoder-"):
+            continue
+        if flag.is_switch:
+            is_on = random.random() < 0.5
+            words += [f"--{name}"] if is_on else []
+            columns |= flag.on if is_on else flag.off
+            continue
+        ours = random.choice([*flag.values.values()]) if flag.values else str(random.randint(1, 99))
+        theirs = next((each for each, meant in flag.values.items() if meant == ours), ours)
+        words += [f"--{name}", theirs]
+        columns[flag.column] = ours
+    return words, columns
+
+
+def test_columns_go_out_and_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    for seed in range(200):
+        words, expected = given_and_expected(Random(seed))
+        path.write_text(f"torchrun pretrain_gpt.py {' '.join(words)}")
+        found = read_launch(path, {"vocab_size": "1"}).columns
+        expected.pop("vocab_size")
+        same = {name: text.removesuffix(".0") for name, text in found.items() if name in expected}
+        assert same == expected, seed
 
 
 def test_reasons_are_sentences_without_ends() -> None:

@@ -63,7 +63,9 @@ class Arguments:
     num_gpus
         GPUs of the run, as far as the file says; None: it does not.
     settled
-        Columns that the user gives besides: what the file says of them does not count.
+        Columns of which what the file says does not count: the user gives these or others.
+    user
+        Column -> its text, of those that the user gives besides.
     places
         Argument -> the path of the key that it is called by in a file of keys.
     columns
@@ -77,6 +79,7 @@ class Arguments:
     faults: Faults
     num_gpus: int | None = None
     settled: frozenset[str] = frozenset()
+    user: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
@@ -124,8 +127,8 @@ class Arguments:
             return default
 
     def whole(self, column: str, default: int) -> int:
-        """Return the value of a column that has been read."""
-        text = self.columns.get(column, "")
+        """Return the value of a column that the user gives, or that has been read."""
+        text = self.user.get(column, self.columns.get(column, ""))
         return int(text) if text.isdecimal() else default
 
     def refuse(self, flag: str, value: object, reason: str, hint: str = "") -> None:

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 SHOWN = 40
 """Arguments of one kind that a line names; others are counted."""
 
-_SHAPE = ("model", *names_in("Model"), *names_in("Shape of a decoder"))
+_SHAPE = {
+    *("model", "uses_glu", "head_size", "ties_embedding"),
+    *("expert_ffn_hidden_size", "num_shared_experts", "num_dense_layers"),
+    *({*names_in("Model"), *names_in("Shape of a decoder")} - {"seq_len"}),
+}
 _TOGETHER = (
     {"model": _SHAPE},
     {"precision": ("number_recipe", "keeps_quantized_weights", "quantizes_output_layer")},
@@ -77,7 +81,10 @@ class LaunchFile:
             f"{silent} change nothing here, {len(self.unmodelled)} matter and are not modelled, "
             f"{len(self.unknown)} unknown"
         ]
-        lines += [f"not modelled: {flag}: {does}" for flag, does in self.unmodelled.items()]
+        alike: dict[str, list[str]] = {}
+        for flag, does in self.unmodelled.items():
+            alike.setdefault(does, []).append(flag)
+        lines += [f"not modelled: {', '.join(flags)}: {does}" for does, flags in alike.items()]
         lines += [f"unknown: {flag}{hint}" for flag, hint in self.unknown.items()]
         if self.unsettled:
             lines.append(f"not read, as the file does not say whether: {_names(self.unsettled)}")
@@ -156,6 +163,7 @@ def _read(found: Given, file: str, given: Mapping[str, str], num_gpus: int | Non
     implied: dict[str, Value] = dict.fromkeys(known.implied, True)
     arguments = Arguments(
         *(known, implied | dict(found.values), faults, num_gpus, frozenset(settled)),
+        user=given,
         places=found.places,
     )
     if num_gpus is not None:

@@ -100,7 +100,7 @@ def _plain(value: object) -> Value | None:
             return str(value["_target_"]).rpartition(".")[2]
         return None
     if value is None or isinstance(value, bool):
-        return value if value else None if value is None else False
+        return value
     if isinstance(value, list | tuple | set):
         return _list([*value])
     return str(value)

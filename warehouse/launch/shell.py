@@ -218,10 +218,6 @@ class _Run:
             words = words[3:]  # case SUBJECT in
         while words and (self.is_keyword(words[0].literal) or self.is_pattern(words[0])):
             words = words[1:]
-        if words and words[0].literal.endswith("()"):
-            self.is_function, words = True, words[1:]
-            self.take(line, ";", words, depth)
-            return
         if not words or False in self.frames:
             return
         if (before == "&&" and self.status is False) or (
@@ -231,7 +227,7 @@ class _Run:
         if words[0].literal in ("[", "[[", "test", "!"):
             found = self.test([self.joined(word) for word in words])
             self.status = found
-            if self.is_condition:
+            if self.is_condition and (before != "&&" or self.frames[-1] or found is False):
                 self.frames[-1] = found
             return
         if self.is_condition:
@@ -288,7 +284,7 @@ class _Run:
                 self.taken.pop()
             if word == "esac" and self.cases:
                 self.met.discard(self.cases.pop()[0])
-        elif word == "function":
+        elif word == "function" or word.endswith("()"):
             self.is_function = True
         elif word != "do":
             return False
