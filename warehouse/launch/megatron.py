@@ -71,12 +71,6 @@ def qkv_bias(given: Arguments) -> None:
         given.put("other_layer_parameters", biases, "add-qkv-bias")
 
 
-def clamp(given: Arguments) -> None:
-    """Read whether both halves of a gate are clamped."""
-    if given.has("activation-func-clamp-value"):
-        given.put("uses_gate_clamp", "true")
-
-
 def windows(given: Arguments) -> None:
     """Read a window (left, right), which has the token itself, too, and the layers without."""
     if not given.has("window-size"):
