@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_json_schemas import faults
 from tests.shared import Command
 from warehouse.api.warehouse import Warehouse
 
@@ -53,6 +54,7 @@ def test_why_has_the_layout_of_a_launch_file(
     code, out, said = warehouse("why", "--from", script, *common)
     assert code == 0, said
     found = json.loads(out)
+    assert faults("why", found) == []
     by_hand = json.loads(warehouse("why", *PAIRS, *common)[1])
     assert found["results"]["step_seconds"] == by_hand["results"]["step_seconds"]
     launch = found["question"]["launch"]
