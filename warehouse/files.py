@@ -1,15 +1,16 @@
-"""Result files: checked before the work, written whole or not at all."""
+"""Text files, read whole; result files, checked before the work, written whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from warehouse.errors import InputError
 from warehouse.processes import is_alive
@@ -44,6 +45,42 @@ _PARTIAL = re.compile(r"\.(?P<target>.+)\.(?P<process>[0-9]{1,19})\.partial(?:\.
 """Name of a partial file, or of DuckDB's log of one."""
 
 _STREAMS = ("/dev/stdout", "/dev/stderr")
+
+
+def read_text(path: Path, most: int, hint: str) -> str:
+    """Return the text of a file of at most so many bytes; errors name the file, with `hint`."""
+    file = str(path)
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{file}: is no file", hint)
+        with path.open("rb") as opened:
+            data = opened.read(most + 1)
+    except FileNotFoundError:
+        raise InputError(f"{file}: there is no such file", hint) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{file}: cannot be read: {reason}") from None
+    if len(data) > most:
+        raise InputError(f"{file}: has more than {most / 1e6:g} MB", hint)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(f"{file}: line {line} is not UTF-8 text", hint) from None
+
+
+def json_object(text: str, file: str, hint: str) -> dict[str, Any]:
+    """Return the keys and values of a JSON text; errors name the file, with `hint`."""
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise InputError(f"{file}: is nested too deeply", hint) from None
+    except ValueError as error:  # JSONDecodeError, or a number of thousands of digits
+        reason = str(error) if text.strip() else "it is empty"
+        raise InputError(f"{file}: is not valid JSON: {reason}", hint) from None
+    if not isinstance(content, dict):
+        raise InputError(f"{file}: must be an object of keys and values", hint)
+    return content
 
 
 def working_directory() -> Path:

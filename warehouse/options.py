@@ -150,6 +150,16 @@ CatalogFile = Annotated[
     Option("--catalog", "Define models and systems in this file, as a study does.", metavar="TOML"),
 ]
 
+LaunchPath = Annotated[
+    Path | None,
+    Option(
+        "--from",
+        "Read the run from this launch file: model, layout, batch, precision. What is given "
+        "besides counts first.",
+        metavar="FILE",
+    ),
+]
+
 # ---- problems ----
 
 Model = Annotated[str | None, text_option("--model", "NAME", "The model, in any spelling.")]
@@ -318,6 +328,7 @@ class ConfigurationOptions(RunOptions):
     tokens: Tokens = None
     profile: Profile = None
     catalog: CatalogFile = None
+    launch: LaunchPath = None
 
 
 @dataclass(frozen=True)
@@ -449,6 +460,7 @@ class PlanOptions:
     nvlink_size: NvlinkSize = None
     profile: Profile = None
     catalog: CatalogFile = None
+    launch: LaunchPath = None
     headroom_gb: Annotated[
         float,
         number_option(

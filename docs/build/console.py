@@ -60,14 +60,14 @@ def commands(block: str) -> Iterator[Command]:
 
 
 def write_files(page: str, place: Path) -> None:
-    """Write the studies and tables of a page: blocks whose first line is the name of a file.
+    """Write the files of a page: blocks whose first line is the name of a file.
 
-    That line is a comment of a study, and no part of a table.
+    That line is a comment of a study or a script, and no part of a table.
     """
-    for language in ("toml", "csv"):
+    for language in ("toml", "csv", "sh"):
         for block in blocks(page, language):
             name, _, content = block.partition("\n")
-            (place / name.removeprefix("# ")).write_text(block if language == "toml" else content)
+            (place / name.removeprefix("# ")).write_text(content if language == "csv" else block)
 
 
 def call(*arguments: object) -> tuple[int, str, str]:

@@ -92,6 +92,7 @@ JOBS: Mapping[tuple[str, ...], Job] = {
         make_pages, paths=(ROOT / "README.md", DOCS / "tour.md"), setup="warehouse quickstart"
     ),
     ("planning.md",): make_planning,
+    ("launch_files.md",): partial(make_pages, paths=(DOCS / "launch_files.md",)),
     ("questions.md",): partial(make_pages, paths=(DOCS / "questions.md",)),
     ("python.md", "sql-clients.md", "accuracy.md"): make_small,
     ("calibration.md",): make_calibration,

@@ -172,7 +172,10 @@ def test_tools_say_what_they_take_and_the_server_what_it_is(copy: Path) -> None:
 def test_no_argument_names_a_file_or_a_limit(name: str) -> None:
     arguments = set(Tool(name).options)
     assert arguments
-    unwanted = {"catalog", "out", "db", "wait", "timeout", "memory", "yes", "named", "columns"}
+    unwanted = {
+        *("catalog", "launch", "out", "db", "wait", "timeout", "memory", "yes", "named"),
+        "columns",
+    }
     assert not arguments & unwanted
 
 
@@ -227,6 +230,7 @@ HOSTILE: list[tuple[str, dict[str, Any], str]] = [
     ("plan", {**OF_BATCH, "model": __file__.removesuffix("py") + "json"}, "tools read no files"),
     ("plan", {**OF_BATCH, "db": "evil.duckdb"}, "'db' was unexpected"),
     ("plan", {**OF_BATCH, "catalog": "/etc/passwd"}, "'catalog' was unexpected"),
+    ("why", {"pairs": [], "launch": "/etc/passwd"}, "'launch' was unexpected"),
     ("plan", {**OF_BATCH, "model": "--out=evil"}, "is not in the `model` table"),
     ("plan", {**OF_BATCH, "model": "a\0b"}, "null byte"),
     ("plan", {**OF_BATCH, "model": "x" * 10_000_000}, "is too long"),

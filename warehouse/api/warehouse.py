@@ -45,6 +45,7 @@ from warehouse.options import (
     MAX_GPUS,
     ConfigurationOptions,
     FitProbability,
+    LaunchPath,
     PlanOptions,
     Tokens,
 )
@@ -168,6 +169,7 @@ class Warehouse(StoredRows):
         tokens: float | str | None = None,
         profile: str | None = None,
         catalog: Path | None = None,
+        launch: str | Path | None = None,
         fit_probability: float = FIT_PROBABILITY,
         **layout: Scalar,
     ) -> LayoutDiagnosis:
@@ -175,7 +177,8 @@ class Warehouse(StoredRows):
 
         Every layout of the same problem is evaluated in memory. A layout that breaks a rule is
         diagnosed, not refused. The `layout` consists of inputs of the estimator. Options of the
-        command are `estimator`, `variant`, `tokens`, `profile`, `catalog` and `fit_probability`.
+        command are `estimator`, `variant`, `tokens`, `profile`, `catalog`, `fit_probability` and
+        `launch`, the launch file of ``--from``.
 
         Examples
         --------
@@ -194,7 +197,10 @@ class Warehouse(StoredRows):
             query, diagnosis = diagnose_pairs(
                 *(self.path, as_pairs(layout)),
                 ConfigurationOptions(
-                    tokens=value_of(Tokens, "tokens", tokens), profile=profile, catalog=catalog
+                    tokens=value_of(Tokens, "tokens", tokens),
+                    profile=profile,
+                    catalog=catalog,
+                    launch=value_of(LaunchPath, "launch", launch),
                 ),
                 estimator=estimator,
                 variant=variant,
@@ -212,13 +218,14 @@ class Warehouse(StoredRows):
         tokens: float | str | None = None,
         profile: str | None = None,
         catalog: Path | None = None,
+        launch: str | Path | None = None,
         **configuration: Scalar,
     ) -> StepExplanation:
         """Say why a step takes as long as it does, as ``warehouse explain``.
 
         The `configuration` consists of inputs of the estimator; `best` takes the fastest stored
-        layout with these values. `estimator`, `variant`, `tokens`, `profile` and `catalog` are as
-        in `why`.
+        layout with these values. `estimator`, `variant`, `tokens`, `profile`, `catalog` and
+        `launch` are as in `why`.
 
         Examples
         --------
@@ -234,7 +241,10 @@ class Warehouse(StoredRows):
             explanation = explain_pairs(
                 *(self.path, as_pairs(configuration)),
                 ConfigurationOptions(
-                    tokens=value_of(Tokens, "tokens", tokens), profile=profile, catalog=catalog
+                    tokens=value_of(Tokens, "tokens", tokens),
+                    profile=profile,
+                    catalog=catalog,
+                    launch=value_of(LaunchPath, "launch", launch),
                 ),
                 best=best,
                 estimator=estimator,
@@ -262,6 +272,7 @@ class Warehouse(StoredRows):
         nvlink_size: int | None = None,
         profile: str | None = None,
         catalog: Path | None = None,
+        launch: str | Path | None = None,
         headroom_gb: float = 0.0,
         fit_probability: float = FIT_PROBABILITY,
         strict_fit: bool = False,
@@ -284,9 +295,9 @@ class Warehouse(StoredRows):
         The arguments are the options of the command:
 
         - the run: `tokens`, `model`, `accelerator`, `global_batch_size`, `seq_len`, `framework`,
-          `nvlink_size`, `profile`, `catalog`, `headroom_gb`, `fit_probability`, `strict_fit`,
-          `estimator`. Further `inputs` are a shape, attributes of the system, or columns that every
-          layout must have;
+          `nvlink_size`, `profile`, `catalog`, `launch`, `headroom_gb`, `fit_probability`,
+          `strict_fit`, `estimator`. Further `inputs` are a shape, attributes of the system, or
+          columns that every layout must have;
         - its size: `num_gpus`, or the limits `budget_usd`, `days`, `max_mw` and `max_gpus`;
         - terms: `price`, `basis`, `electricity_price`, `pue`, `watts`, `carbon`, `goodput`,
           `critical_batch`;

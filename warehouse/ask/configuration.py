@@ -17,6 +17,7 @@ from warehouse.ask.defaults import definitions_of, sold_domain, with_stored_shap
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import COLUMN as PROFILE
 from warehouse.evaluate.profiles import profiled_catalog
+from warehouse.launch.read import with_launch
 from warehouse.show.units import in_words
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from estimators.contract import Relation
     from estimators.estimator import Estimator
+    from warehouse.launch.read import LaunchFile
     from warehouse.options import ConfigurationOptions
 
 TOKENS_PER_PARAMETER = 20
@@ -52,6 +54,8 @@ class LayoutQuery:
         Whether the tokens are `TOKENS_PER_PARAMETER` for each active parameter.
     shape_from
         The stored study that the model's shape is taken from; empty: none.
+    launch
+        The launch file that the configuration is read from.
     """
 
     given: Mapping[str, str]
@@ -63,6 +67,7 @@ class LayoutQuery:
     is_default_tokens: bool = False
     multiple: int | None = None
     shape_from: str = ""
+    launch: LaunchFile | None = None
 
     @property
     def rule(self) -> str:
@@ -92,6 +97,9 @@ def read_configuration(
     """
     relation = relation or estimator.relations[0]
     given = read_pairs(estimator, relation, [*options.pairs(), *pairs])
+    launch = None
+    if options.launch is not None:
+        given, launch = with_launch(options.launch, given, estimator, relation)
     if options.profile is not None and PROFILE in estimator.problem_columns:
         given.setdefault(PROFILE, options.profile)
     texts, study = with_stored_shape(database, estimator, given, options.catalog)
@@ -101,7 +109,7 @@ def read_configuration(
         query = completed(estimator, texts, mends, catalog, options.tokens)
     else:
         query = LayoutQuery(texts, {}, None, None)
-    return replace(query, shape_from=study), given, catalog
+    return replace(query, shape_from=study, launch=launch), given, catalog
 
 
 def completed(

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from estimators.estimator import Estimator
     from warehouse.evaluate.one import Evaluation
+    from warehouse.launch.read import LaunchFile
     from warehouse.options import ConfigurationOptions
 
 NUDGE = 0.01
@@ -124,6 +125,7 @@ class Explanation:
     extreme: tuple[float, float]
     differing: tuple[str, ...] = ()
     batch_rule: str = ""
+    launch: LaunchFile | None = None
 
     @property
     def changes(self) -> list[Change]:
@@ -177,7 +179,9 @@ def explain_pairs(
     # stored constants that equal the defaults are defaults: only what the user gives is certain
     shown = show_configuration(chosen, relation, configuration, mends, catalog, given)
     rule = "" if best else query.rule
-    return replace(explain(shown, catalog, given), differing=differing, batch_rule=rule)
+    return replace(
+        explain(shown, catalog, given), differing=differing, batch_rule=rule, launch=query.launch
+    )
 
 
 def explain(

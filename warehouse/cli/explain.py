@@ -63,7 +63,8 @@ def explain(
         variant=mending.variant,
         mend=mending.mend,
     )
-    remarks = _headline(found)
+    remarks = [] if found.launch is None else found.launch.every_line()
+    remarks += _headline(found)
     if found.batch_rule:
         batch = int(found.shown.problem["global_batch_size"] or 0)
         remarks.append(batch_in_words(batch, found.shown.problem) + found.batch_rule)

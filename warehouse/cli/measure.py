@@ -17,6 +17,7 @@ from warehouse.cli.waiting import working
 from warehouse.options import (
     CatalogFile,
     EstimatorName,
+    LaunchPath,
     Profile,
     RunOptions,
     SpeedOptions,
@@ -47,11 +48,24 @@ _SPEED_OPTIONS = ", ".join(
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class MeasureFiles:
+    """Options of what is read for runs."""
+
+    profile: Profile = None
+    catalog: CatalogFile = None
+    launch: LaunchPath = None
+
+
 def measure(
     output: Output,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", readable=False, help="A .csv or .parquet file of runs."),
+        typer.Argument(
+            metavar="FILE",
+            readable=False,
+            help="A .csv or .parquet file of runs; with --from the log of one run.",
+        ),
     ] = None,
     pairs: Annotated[
         list[str] | None,
@@ -63,12 +77,11 @@ def measure(
     *,
     speed: SpeedOptions,
     run: RunOptions,
+    read: MeasureFiles,
     estimator: EstimatorName = DEFAULT_ESTIMATOR,
     name: Name = None,
     replace: Replace = False,
     drop: Drop = None,
-    profile: Profile = None,
-    catalog: CatalogFile = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Compare runs that you measured with their estimates.
@@ -86,42 +99,30 @@ def measure(
     --drop removes them.
 
     One run may be given without a file, by KEY=VALUE and options, with its speed as --seconds,
-    --tokens-per-second, --tokens-per-second-per-gpu, --tflops or --mfu.
+    --tokens-per-second, --tokens-per-second-per-gpu, --tflops or --mfu. With --from, a launch file
+    describes the run, and FILE may be its log: lines of Megatron-LM, torchtitan or NeMo, or metrics
+    that W&B or TensorBoard export as CSV. The first five iterations after a start and lines far
+    from the median are dropped; the step is the median of the others.
     """
     from warehouse.errors import UsageError
 
     words = [str(word) for word in (file, *(pairs or ())) if word is not None]
     if drop is not None:
-        if words or given(speed) or given(run) or (name, profile) != (None, None) or replace:
+        if words or given(speed) or given(run) or (name, read.profile) != (None, None) or replace:
             others = "FILE, --name, --replace or --profile"
             raise UsageError(f"`--drop` removes stored runs: give no {others}")
         _drop(db, drop)
         return
-    from warehouse.evaluate.csv_parquet import SUFFIXES
     from warehouse.measure.compare import SHOWN, measure_runs
-    from warehouse.measure.one_run import PLACE, one_run
 
     output.expect(SHOWN)
-    source: Path | pl.DataFrame
-    if given(speed) and (file is None or file.suffix not in SUFFIXES):
-        if name is None:
-            raise UsageError("Missing option '--name'.", "name the run that is stored")
-        source, place, called = one_run(name, words, run, speed, estimator), PLACE, name
-    elif given(speed):
-        hint = f"leave {_SPEED_OPTIONS} out: a file has the speeds of its runs as columns"
-        raise UsageError(f"{file} and a speed: give one of them", hint)
-    elif len(words) > 1 or given(run):
-        raise UsageError("a run without a file needs its speed", f"give one of {_SPEED_OPTIONS}")
-    elif file is None:
-        raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
-    else:
-        source, place, called = file, str(file), file.stem if name is None else name
+    source, place, called = _source(words, name, speed, run, read.launch, estimator)
     comparison = measure_runs(
         *(db, source, called),
         estimator=estimator,
         replaces=replace,
-        profile=profile,
-        catalog=catalog,
+        profile=read.profile,
+        catalog=read.catalog,
         warn=lambda text: say(f"warning: {text}"),
         called=place,
     )
@@ -134,6 +135,45 @@ def measure(
         say(f"not in published_accuracy: {', '.join(names)}: {reason}")
     with output.opened():
         _put(comparison.columns, comparison.rows, output)
+
+
+def _source(
+    words: Sequence[str],
+    name: str | None,
+    speed: SpeedOptions,
+    run: RunOptions,
+    launch: Path | None,
+    estimator: str | None,
+) -> tuple[Path | pl.DataFrame, str, str]:
+    """Return the runs, what errors call them, and the name that they are stored under."""
+    from warehouse.errors import UsageError
+    from warehouse.evaluate.csv_parquet import SUFFIXES
+    from warehouse.measure.one_run import PLACE, one_run
+
+    has_speed = bool(given(speed))
+    file = Path(words[0]) if words else None
+    is_table = file is not None and file.suffix in SUFFIXES
+    if has_speed and is_table:
+        hint = f"leave {_SPEED_OPTIONS} out: a file has the speeds of its runs as columns"
+        raise UsageError(f"{file} and a speed: give one of them", hint)
+    if has_speed or launch is not None:
+        log = None if has_speed else file
+        if log is None and not has_speed:
+            hint = f"give the log of the run, or one of {_SPEED_OPTIONS}"
+            raise UsageError("a launch file has no speed", hint)
+        called = name or (log.stem if log else None)
+        if called is None:
+            raise UsageError("Missing option '--name'.", "name the run that is stored")
+        of_run = words[1:] if log else words
+        frame, remarks = one_run(called, of_run, run, speed, estimator, launch, log)
+        for line in remarks:
+            say(line)
+        return frame, str(log) if log else PLACE, called
+    if len(words) > 1 or given(run):
+        raise UsageError("a run without a file needs its speed", f"give one of {_SPEED_OPTIONS}")
+    if file is None:
+        raise UsageError("Missing argument 'FILE'.", "name a file of runs, or --drop stored ones")
+    return file, str(file), file.stem if name is None else name
 
 
 def _drop(db: Path, name: str) -> None:

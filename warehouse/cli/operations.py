@@ -118,7 +118,7 @@ def operations(
     operations_of(chosen)
     mends = mending.mends(chosen)
     pairs = [*problem.pairs(), *source.given]
-    _refuse_mixtures(pairs, source)
+    _refuse_mixtures(pairs, source, problem.launch)
     defined = every_definition(db, problem.catalog, [problem.model])
     known = defined.added_to(packaged_catalog())
     rule = ""
@@ -130,6 +130,8 @@ def operations(
         query, _, known = read_configuration(db, chosen, source.given, problem, mends)
         configurations = given_configuration(chosen, query.given, known, mends)
         rule = query.rule
+        for line in () if query.launch is None else query.launch.every_line():
+            say(line)
     cells = break_down(chosen, configurations, mends, known)
     columns, rows = breakdown(chosen, cells)
     records = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -153,13 +155,14 @@ def operations(
         put_for_people(columns, rows)
 
 
-def _refuse_mixtures(pairs: Sequence[str], source: SourceOptions) -> None:
+def _refuse_mixtures(pairs: Sequence[str], source: SourceOptions, launch: Path | None) -> None:
     """Refuse options that contradict one another."""
     from warehouse.errors import UsageError
 
     config, best = source.config, source.best
     names = [pair.partition("=")[0].removeprefix("--").replace("-", "_") for pair in pairs]
     named = [f"--{n.replace('_', '-')}" for n in names if config or n not in _FILTERS]
+    named += ["--from"] if launch is not None else []
     if config and best:
         raise UsageError("`--config` and `--best` exclude each other", "use one of them")
     if (config or best) and named:
@@ -168,7 +171,7 @@ def _refuse_mixtures(pairs: Sequence[str], source: SourceOptions) -> None:
         raise UsageError(f"`{named[0]}` and `{other}` exclude each other", hint)
     if not config:
         refuse_given({"--row": source.row}, "needs `--config`", "name the file that has the row")
-    if not (pairs or config or best):
+    if not (named or pairs or config or best):
         hint = "name --model, --accelerator and --num-gpus, a file with --config, or --best"
         raise UsageError("no configuration is named", hint)
 

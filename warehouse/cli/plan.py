@@ -112,6 +112,7 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
 
     top = shown.top or DEFAULT_TOP
     run, sweep = first_sweep(options, db, say_question)
+    _say_silent(run)
     if shown.dry_run:
         with output.opened():
             _put_steps(steps_in_words(run, sweep, top), output.form)
@@ -144,6 +145,7 @@ def _answer_several(options: PlanOptions, shown: ShownOptions, output: Output, d
     else:
         output.expect(TABLE, csv=COLUMNS)
     questions = read_questions(options, db)
+    _say_silent(questions[0].run)
     if shown.dry_run:
         steps = [f"{one.in_words}: {one.first_step}" for one in questions]
         with output.opened():
@@ -177,6 +179,12 @@ def _put_steps(steps: Sequence[str], form: Format) -> None:
         return
     for number, action in rows:
         sys.stdout.write(f"{number}. {action}\n")
+
+
+def _say_silent(run: TrainingRun) -> None:
+    """Print which arguments of a launch file change nothing here."""
+    for line in () if run.request.launch is None else run.request.launch.silent():
+        say(line)
 
 
 def report(
@@ -220,6 +228,7 @@ def report(
     options = replace(question, estimator=estimator or DEFAULT_PLANNER, pairs=pairs or ())
     with open_once(db):
         run, sweep = first_sweep(options, db)
+        _say_silent(run)
         answer = answer_plan(run, sweep, db, LAYOUTS, partial(_store, is_confirmed=yes))
     with working("drawing the page"):
         page = page_of(answer, shlex.join(["warehouse", *sys.argv[1:]]))

@@ -92,6 +92,7 @@ def show(
     mends = mending.mends(chosen)
     if table is not None:
         hint = "leave --relation out: the table decides it"
+        refuse_given({"--from": problem.launch}, "and `--table` exclude each other", "leave it out")
         refuse_given({"--relation": relation}, "and `--table` exclude each other", hint)
         defined = every_definition(db, problem.catalog, [problem.model])
         known = profiled_catalog(db, chosen, problem.profile, defined)
@@ -104,6 +105,8 @@ def show(
         )
     grain = find_relation(chosen, relation)
     query, given, known = read_configuration(db, chosen, pairs, problem, mends, grain)
+    for line in () if query.launch is None else query.launch.every_line():
+        say(line)
     shown = show_configuration(chosen, grain, query.given, mends, known, given)
     shown = replace(shown, given=frozenset(given))
     is_default = mending == Mending()

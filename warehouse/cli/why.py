@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from estimators import registry
-from warehouse.cli.common import put_page, title_line
+from warehouse.cli.common import put_page, say, title_line
 from warehouse.cli.display import shown_width
 from warehouse.cli.options import DEFAULT_DATABASE, Mending, ReadDatabase
 from warehouse.cli.output import Output
@@ -59,7 +59,7 @@ def why(
     the memory. If a rule excludes the layout, it has the rule with the values that it reads.
     Missing inputs take defaults, which are shown; the default batch is that of `plan`, for --tokens
     or for 20 tokens per active parameter. The layout may be given as it is printed, or by the names
-    that Megatron and torchtitan have for its degrees.
+    that Megatron and torchtitan have for its degrees, or by a launch file with --from.
     """
     from warehouse.ask.why import diagnose_pairs
 
@@ -75,6 +75,8 @@ def why(
             fit_probability=fit_probability,
             on_evaluated=on_evaluated,
         )
+    for line in () if query.launch is None else query.launch.silent():
+        say(line)
     with output.opened():
         put_page(_page(query, found, title_line(chosen)))
 
@@ -95,7 +97,8 @@ def question_lines(query: LayoutQuery, found: Diagnosis) -> list[str]:
     gpus = "" if num_gpus is None else f"{num_gpus:,} x "
     domain = f" in fast domains of {values['nvlink_size']}" if values.get("nvlink_size") else ""
     framework = f", framework {values['framework']}" if values.get("framework") else ""
-    lines = [
+    lines = [] if query.launch is None else query.launch.remarks()
+    lines += [
         f"{values['model'] or CUSTOM_MODEL} on {gpus}"
         f"{values['accelerator'] or CUSTOM_SYSTEM}{domain}, "
         f"sequences of {values['seq_len']:,}{framework}"
@@ -266,6 +269,7 @@ def _query_document(query: LayoutQuery) -> dict[str, Any]:
         "global_batch_size": query.batch,
         "is_default_batch": query.is_default_batch,
         "dataset_tokens": query.dataset_tokens,
+        **({} if query.launch is None else {"launch": query.launch.document()}),
     }
 
 

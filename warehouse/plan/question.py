@@ -23,6 +23,7 @@ from warehouse.database.new_file import in_memory
 from warehouse.errors import UsageError, require_capability
 from warehouse.evaluate.one import read_pairs, read_values, resolve_problem
 from warehouse.evaluate.profiles import NO_PROFILES, Profiles, with_profiles
+from warehouse.launch.read import with_launch
 from warehouse.limits import FIT_PROBABILITY
 from warehouse.options import MAX_GPUS
 from warehouse.studies.definitions import Definitions, known_definitions
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from estimators.contract import Catalog, Mends, Record
     from estimators.estimator import Estimator
+    from warehouse.launch.read import LaunchFile
     from warehouse.options import PlanOptions
 
 ALL = "all"
@@ -90,7 +92,7 @@ class PlanRequest:
     `other_batches` are given besides `batch`. Layouts are ranked by macro `layout_order` with the
     least `fit_probability`; with `strict_fit` the best has this chance to fit, or there is no plan.
     Further given columns of the problem are `inputs`, fixed choices and layout columns `held`.
-    `defined` has the user's own model and system.
+    `defined` has the user's own model and system, `launch` the file that the run is read from.
     """
 
     estimator: str
@@ -108,6 +110,7 @@ class PlanRequest:
     other_batches: Sequence[int] = ()
     max_gpus: int = MAX_GPUS
     defined: Definitions = field(default_factory=Definitions)
+    launch: LaunchFile | None = None
 
 
 @dataclass(frozen=True)
@@ -254,14 +257,15 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
     The database may be missing. It is read only for a model or a system that the reference tables
     do not have.
     """
-    _refuse_wrong_use(options)
     estimator = registry.get(options.estimator)
+    options, launch, of_file = _from_launch(options, estimator)
+    _refuse_wrong_use(options)
     require_capability(
         estimator,
         "can_plan",
         "cannot plan a run: it does not search the layouts of a step on a number of GPUs",
     )
-    values = _values(estimator, options)
+    values = of_file | _values(estimator, options)
     model, accelerator = (
         None if name not in values else str(values.pop(name)) for name in ("model", "accelerator")
     )
@@ -290,7 +294,37 @@ def read_request(options: PlanOptions, database: Path) -> PlanRequest:
         *_batches(options),
         options.max_gpus,
         defined,
+        launch,
     )
+
+
+def _from_launch(
+    options: PlanOptions, estimator: Estimator
+) -> tuple[PlanOptions, LaunchFile | None, dict[str, Scalar]]:
+    """Return the options with GPUs and batch of a launch file, the file, and its other inputs.
+
+    The layout is what a plan searches: of the file only unfused attention is kept.
+    """
+    if options.launch is None:
+        return options, None, {}
+    relation = estimator.relations[0]
+    given = read_pairs(estimator, relation, options.pairs)
+    named = {name: getattr(options, name) for name in _INPUT_OPTIONS}
+    given |= {name: str(value) for name, value in named.items() if value is not None}
+    counted = {"num_gpus": options.num_gpus, "global_batch_size": options.global_batch_size}
+    limits = (options.budget_usd, options.days, options.max_mw)
+    given |= {name: str(some[0]) for name, some in counted.items() if some}
+    if any(limit is not None for limit in limits):
+        given.setdefault("num_gpus", "1")  # the limits decide
+    texts, launch = with_launch(options.launch, given, estimator, relation)
+    if "num_gpus" not in given and "num_gpus" in texts:
+        options = replace(options, num_gpus=[int(texts["num_gpus"])])
+    if "global_batch_size" not in given and "global_batch_size" in texts:
+        options = replace(options, global_batch_size=[int(texts["global_batch_size"])])
+    layout = {*relation.keys, *estimator.choice_columns, *counted, "num_microbatches"}
+    layout -= {"attention"} if texts.get("attention") not in (None, "flash") else set()
+    others = {n: text for n, text in texts.items() if n not in layout and n not in given}
+    return options, launch, read_values(relation, others)
 
 
 def is_all(name: str | None) -> bool:

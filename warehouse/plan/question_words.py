@@ -74,7 +74,9 @@ def doubts(run: TrainingRun) -> list[str]:
     """
     note = note_on_model(run.catalog, run.problem.get("model"))
     doubtful = questioned_attributes(run.catalog, run.problem, run.request.inputs)
-    return [*filter(None, [note]), *doubtful]
+    launch = run.request.launch
+    read = [] if launch is None else [*launch.remarks(), *launch.free_layout()]
+    return [*filter(None, [note]), *doubtful, *read]
 
 
 def assumptions(run: TrainingRun, *, alone: bool = True) -> list[str]:

@@ -19,6 +19,7 @@ from estimators.columns import COLUMNS
 from estimators.contract import Refusal, RefusedError, Scalar
 from estimators.names import joined_hint
 from warehouse.errors import InputError
+from warehouse.files import json_object, read_text
 from warehouse.limits import accept, shown
 from warehouse.studies.toml_files import Faults, nearest
 
@@ -84,32 +85,8 @@ def load_model(path: Path) -> ModelFile:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    file, hint = str(path), "name the config.json of a Hugging Face model"
-    try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{file}: is no file", hint)
-        with path.open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError(f"{file}: there is no such file", hint) from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{file}: cannot be read: {reason}") from None
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{file}: has more than {MAX_BYTES / 1e6:g} MB", hint)
-    try:
-        content = json.loads(data.decode("utf-8-sig"))
-    except RecursionError:
-        raise InputError(f"{file}: is nested too deeply", hint) from None
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise InputError(f"{file}: line {line} is not UTF-8 text", hint) from None
-    except ValueError as error:  # JSONDecodeError, or a number of thousands of digits
-        reason = str(error) if data.strip() else "it is empty"
-        raise InputError(f"{file}: is not valid JSON: {reason}", hint) from None
-    if not isinstance(content, dict):
-        raise InputError(f"{file}: must be an object of keys and values", hint)
-    return content
+    hint = "name the config.json of a Hugging Face model"
+    return json_object(read_text(path, MAX_BYTES, hint), str(path), hint)
 
 
 def _text_part(content: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

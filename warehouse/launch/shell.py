@@ -1,0 +1,431 @@
+"""The commands that a shell script would run, found without running anything.
+
+Variables, arrays, arithmetic and plain conditions are followed. The environment of the caller is
+not read. A command in a loop, in a function or behind a condition that only the machine can answer
+is uncertain.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from warehouse.errors import InputError
+
+MOST_TEXT = 1_000_000
+"""Characters that the variables of a script may hold together."""
+
+_DEEPEST = 20
+"""Defaults within defaults, and commands within texts of commands."""
+
+_PIECE = re.compile(
+    r"""
+    (?P<space>(?:[ \t\r]|\\\r?\n)+)
+  | (?P<comment>\#[^\n]*)
+  | (?P<single>'[^']*')
+  | (?P<double>"(?:[^"\\]|\\.)*")
+  | (?P<expansion>
+        \$\(\((?:[^()]|\([^()]*\))*\)\) | \$\((?:[^()]|\([^()]*\))*\) | `[^`]*`
+      | \$\{(?:[^{}]|\{[^{}]*\})*\} | \$[A-Za-z_][A-Za-z0-9_]* | \$[0-9@*\#?!$]
+    )
+  | (?P<escape>\\.)
+  | (?P<heredoc><<-?[ \t]*(?P<mark>['"]?\w+['"]?)[^\n]*)
+  | (?P<redirection>[0-9]?>&[0-9-]|&>>?)
+  | (?P<operator>&&|\|\||;;|[;|&\n])
+  | (?P<bracket>[()])
+  | (?P<text>[^\s'"`$\\;|&()<>\#]+|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_EXPANSION = re.compile(
+    r"\$\(\((?:[^()]|\([^()]*\))*\)\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|\$[A-Za-z_][A-Za-z0-9_]*|\$[0-9@*#?!$]"
+)
+_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
+_BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*]+)(\[[@*0-9]+\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
+
+_Compare = Callable[[int, int], bool]
+_NUMBER_TESTS: dict[str, _Compare] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-lt": operator.lt,
+    "-le": operator.le,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+}
+_ARITHMETIC: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_LOOPS = ("for", "while", "until", "select")
+_SHELLS = ("sbatch", "srun", "bash", "sh")
+_DECLARING = ("export", "local", "declare", "typeset", "readonly")
+
+
+@dataclass
+class Word:
+    """A word: parts with their kinds, and the words of an array that it assigns."""
+
+    parts: list[tuple[str, str]] = field(default_factory=list)
+    array: list[Word] | None = None
+
+    @property
+    def literal(self) -> str:
+        """The word if nothing in it is quoted or expanded, else the part before that."""
+        return self.parts[0][1] if self.parts and self.parts[0][0] == "text" else ""
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """A command with its words expanded; `$NAME` stands where the script sets no NAME."""
+
+    line: int
+    words: list[str]
+    is_certain: bool
+
+
+@dataclass
+class Script:
+    """Commands of a script and its variables.
+
+    `uncertain` has the lines of assignments that may not happen, with the flags in them.
+    """
+
+    commands: list[RunCommand] = field(default_factory=list)
+    variables: dict[str, list[str]] = field(default_factory=dict)
+    uncertain: list[tuple[int, str]] = field(default_factory=list)
+
+
+def read_script(text: str, file: str) -> Script:
+    """Return the commands that a script would run, with their words expanded."""
+    run = _Run(file)
+    run.text(text, 0)
+    return run.script
+
+
+def _commands(text: str, file: str) -> Iterator[tuple[int, str, list[Word]]]:
+    """Yield the line of each command, the operator before it, and its words."""
+    words: list[Word] = []
+    outer: list[Word] = []
+    word, line, start, before, skip_to = Word(), 1, 1, ";", 0
+    for match in _PIECE.finditer(text):
+        if match.start() < skip_to:
+            continue
+        kind, piece = _kind(match, word, is_inside=bool(outer)), match[0]
+        if kind == "text" and piece in "'\"`":
+            hint = "close it, or write the command line into a file of its own"
+            raise InputError(f"{file}: line {line}: a quote {piece} is not closed", hint)
+        if not words and not word.parts:
+            start = line
+        line += piece.count("\n")
+        if kind in ("single", "double", "expansion", "escape", "text"):
+            inner = piece[1:-1] if kind in ("single", "double") else piece
+            if word.parts and kind == "text" == word.parts[-1][0]:
+                word.parts[-1] = (kind, word.parts[-1][1] + inner)
+            else:
+                word.parts.append((kind, inner))
+        elif kind == "array":
+            outer, words = words, []
+            word.array, outer = words, [*outer, word]
+            word = Word()
+        elif kind == "bracket" and piece == ")" and outer:
+            words += [word] if word.parts else []
+            words, outer, word = outer, [], Word()
+        else:
+            words += [word] if word.parts else []
+            word = Word()
+            if kind == "operator" and not outer:
+                if piece in ("&&", "||") and any(each.literal == "[[" for each in words):
+                    words.append(Word([("text", piece)]))
+                    continue
+                if words:
+                    yield start, before, words
+                words, before = [], piece if piece in ("&&", "||") else ";"
+            elif kind == "heredoc":
+                body, skip_to = _heredoc(text, match)
+                if words and words[0].literal in _SHELLS:
+                    words.append(Word([("double", body)]))
+                line += text.count("\n", match.end(), skip_to)
+    if outer:
+        raise InputError(f"{file}: line {start}: an array is not closed", "close it with )")
+    words += [word] if word.parts else []
+    if words:
+        yield start, before, words
+
+
+def _kind(match: re.Match[str], word: Word, *, is_inside: bool) -> str:
+    """Return what a piece is: brackets of functions and patterns are text."""
+    kind, piece = str(match.lastgroup), match[0]
+    if piece == "(" and word.literal.endswith("="):
+        return "array"
+    follows = match.string[match.end() : match.end() + 1]
+    is_inner = kind == "bracket" and not (piece == ")" and is_inside)
+    is_inner = is_inner or kind == "comment" or (piece == "|" and follows not in ("", " "))
+    return "text" if word.parts and is_inner else kind
+
+
+def _heredoc(text: str, begin: re.Match[str]) -> tuple[str, int]:
+    """Return the text up to a mark, and where the line of the mark ends."""
+    mark = re.escape(begin["mark"].strip("'\""))
+    end = re.compile(rf"^\s*{mark}\s*$", re.MULTILINE).search(text, begin.end())
+    if end is None:
+        return text[begin.end() :], len(text)
+    return text[begin.end() : end.start()], end.end()
+
+
+class _Run:
+    """A script being followed.
+
+    Attributes
+    ----------
+    frames
+        For each block around the command whether what is in it runs; None: nobody knows.
+    taken
+        For each `if` whether one of its branches ran.
+    cases
+        For each `case` its place in `frames` and what it compares; `met` has those that matched.
+    status
+        Whether the last command succeeded.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file, self.script = file, Script()
+        self.frames: list[bool | None] = []
+        self.taken: list[bool | None] = []
+        self.cases: list[tuple[int, str]] = []
+        self.met: set[int] = set()
+        self.status: bool | None = True
+        self.is_condition = self.is_function = False
+
+    def text(self, text: str, depth: int) -> None:
+        """Follow a text of commands."""
+        if depth > _DEEPEST:
+            raise InputError(f"{self.file}: commands within commands go too deep")
+        for line, before, words in _commands(text, self.file):
+            self.take(line, before, words, depth)
+
+    def take(self, line: int, before: str, words: list[Word], depth: int) -> None:
+        """Follow a command."""
+        if words[0].literal == "case" and len(words) > 2:
+            self.cases.append((len(self.frames), self.joined(words[1])))
+            self.frames.append(None)
+            words = words[3:]  # case SUBJECT in
+        while words and (self.is_keyword(words[0].literal) or self.is_pattern(words[0])):
+            words = words[1:]
+        if not words or False in self.frames:
+            return
+        if (before == "&&" and self.status is False) or (
+            before == "||" and self.status is not False
+        ):
+            return
+        if words[0].literal in ("[", "[[", "test", "!"):
+            found = self.test([self.joined(word) for word in words])
+            self.status = found
+            if self.is_condition and (before != "&&" or self.frames[-1] or found is False):
+                self.frames[-1] = found
+            return
+        if self.is_condition:
+            self.frames[-1] = None  # a program answers
+            return
+        self.status = None
+        if words[0].literal in _DECLARING:
+            words = [word for word in words[1:] if not word.literal.startswith("-")]
+        while words and (name := _ASSIGNED.match(words[0].literal)):
+            self.assign(line, name[1], words[0], is_added=bool(name[2]))
+            words = words[1:]
+        expanded = [text for word in words for text in self.fields(word)]
+        if not expanded:
+            return
+        self.script.commands.append(RunCommand(line, expanded, None not in self.frames))
+        for text in expanded:  # eval, or bash -c "..."
+            if re.search(r"\s--?\w", text) and (expanded[0] in ("eval", *_SHELLS) or ".py" in text):
+                lines = len(self.script.commands)
+                self.text(text, depth + 1)
+                inner = self.script.commands[lines:]
+                self.script.commands[lines:] = [
+                    RunCommand(line, each.words, each.is_certain) for each in inner
+                ]
+
+    def is_keyword(self, word: str) -> bool:
+        """Return whether a word is one of the grammar; follow it."""
+        if word == "if":
+            self.frames.append(None)
+            self.taken.append(False)
+            self.is_condition = True
+        elif word in ("elif", "else") and self.taken and self.frames:
+            met = self.frames[-1]
+            self.taken[-1] = (
+                True
+                if True in (met, self.taken[-1])
+                else None
+                if None in (met, self.taken[-1])
+                else False
+            )
+            rest = self.taken[-1]
+            self.frames[-1] = False if rest else None if rest is None else True
+            self.is_condition = word == "elif" and rest is False
+        elif word == "then":
+            self.is_condition = False
+        elif word in _LOOPS or (word == "{" and self.is_function):
+            self.frames.append(None)
+            self.is_function = False
+        elif word == "{":
+            self.frames.append(True)
+        elif word in ("fi", "done", "esac", "}") and self.frames:
+            self.frames.pop()
+            self.is_condition = False
+            if word == "fi" and self.taken:
+                self.taken.pop()
+            if word == "esac" and self.cases:
+                self.met.discard(self.cases.pop()[0])
+        elif word == "function" or word.endswith("()"):
+            self.is_function = True
+        elif word != "do":
+            return False
+        return True
+
+    def is_pattern(self, word: Word) -> bool:
+        """Return whether a word is a pattern of the innermost `case`; follow it."""
+        is_last = bool(self.cases) and self.cases[-1][0] == len(self.frames) - 1
+        if not is_last or not word.parts or not word.parts[-1][1].endswith(")"):
+            return False
+        at, subject = self.cases[-1]
+        patterns = self.joined(word).strip("()").split("|")
+        if at in self.met:
+            self.frames[-1] = False
+        elif "$" in subject:
+            self.frames[-1] = None
+        else:
+            self.frames[-1] = any(fnmatchcase(subject, pattern.strip()) for pattern in patterns)
+            self.met |= {at} if self.frames[-1] else set()
+        return True
+
+    # ---- conditions ----
+
+    def test(self, words: list[str]) -> bool | None:
+        """Return whether a condition holds; None if the script does not say."""
+        words = [word for word in words if word not in ("[", "]", "[[", "]]", "test")]
+        for sign in ("||", "-o", "&&", "-a"):
+            if sign in words:
+                at = words.index(sign)
+                both = self.test(words[:at]), self.test(words[at + 1 :])
+                decisive = sign in ("||", "-o")
+                if decisive in both:
+                    return decisive
+                return None if None in both else not decisive
+        if words[:1] == ["!"]:
+            found = self.test(words[1:])
+            return None if found is None else not found
+        if any("$" in word or "`" in word for word in words):
+            return None
+        if len(words) == 2 and words[0] in ("-z", "-n"):
+            return (words[1] == "") == (words[0] == "-z")
+        if len(words) != 3:
+            return None
+        left, sign, right = words
+        if sign in ("=", "==", "!="):
+            return (left == right) == (sign != "!=")
+        if sign in _NUMBER_TESTS and left.isdecimal() and right.isdecimal():
+            return _NUMBER_TESTS[sign](int(left), int(right))
+        return None
+
+    # ---- variables ----
+
+    def assign(self, line: int, name: str, word: Word, *, is_added: bool) -> None:
+        """Set a variable, or add to it; not where nobody knows whether it happens."""
+        if word.array is not None:
+            values = [text for each in word.array for text in self.fields(each)]
+        else:
+            rest = Word([("text", word.literal.partition("=")[2]), *word.parts[1:]])
+            values = [self.joined(rest)]
+        if None in self.frames:
+            flags = [text for value in values for text in value.split() if text.startswith("--")]
+            self.script.uncertain += [(line, flag.partition("=")[0]) for flag in flags]
+            return
+        former = self.script.variables.get(name, [])
+        if is_added:
+            values = former + values if word.array is not None else ["".join([*former, *values])]
+        self.script.variables[name] = values
+        held = sum(len(text) + 1 for texts in self.script.variables.values() for text in texts)
+        if held > MOST_TEXT:
+            reason = f"variables hold more than {MOST_TEXT:,} characters"
+            raise InputError(f"{self.file}: line {line}: {reason}")
+
+    def fields(self, word: Word) -> list[str]:
+        """Return the words that a word becomes; what is not quoted is split at spaces."""
+        found: list[str] = []
+        current: str | None = None
+        for kind, text in word.parts:
+            values = [self.unquoted(kind, text)]
+            if kind == "expansion":
+                values = " ".join(self.expanded(text)).split()
+            elif kind == "double" and re.fullmatch(r"\$\{\w+\[@\]\}", text):
+                values = self.expanded(text)
+            if not values:
+                continue
+            found += [] if len(values) == 1 else [(current or "") + values[0], *values[1:-1]]
+            current = values[-1] if len(values) > 1 else (current or "") + values[0]
+        return found if current is None else [*found, current]
+
+    def joined(self, word: Word) -> str:
+        """Return the one text that a word becomes, as in an assignment or a condition."""
+        return "".join(self.unquoted(kind, text) for kind, text in word.parts)
+
+    def unquoted(self, kind: str, text: str) -> str:
+        if kind == "double":
+            text = _EXPANSION.sub(lambda match: " ".join(self.expanded(match[0])), text)
+            return re.sub(r'\\(["\\$`])', r"\1", text.replace("\\\n", ""))
+        if kind == "expansion":
+            return " ".join(self.expanded(text))
+        return text[1:] if kind == "escape" else text
+
+    def expanded(self, text: str, depth: int = 0) -> list[str]:
+        """Return what stands for an expansion; itself if the script does not say."""
+        if depth > _DEEPEST:
+            return [text]
+        if text.startswith("$(("):
+            number = self.number(text[3:-2])
+            return [text if number is None else str(number)]
+        match = _BRACED.fullmatch(text.strip("${}") if text[1:2] != "{" else text[2:-1])
+        if match is None or text.startswith(("$(", "`")):
+            return [text]
+        name, index, sign, other = match.groups()
+        values = self.script.variables.get(name)
+        if sign and "+" in sign:
+            return [] if not values else [self.unquoted("double", other.strip("\"'"))]
+        if values is None or (sign and ":" in sign and values == [""]):
+            if sign is None or "?" in sign:
+                return [text]
+            values = [self.unquoted("double", other.strip("\"'"))]
+            if "=" in sign:
+                self.script.variables[name] = values
+        if index in ("[@]", "[*]"):
+            return values
+        at = int(index[1:-1]) if index else 0
+        return values[at : at + 1] or [""]
+
+    def number(self, text: str) -> int | None:
+        """Return the value of a sum or a product; None if the script does not say."""
+        text = _EXPANSION.sub(lambda match: self.expanded(match[0])[0], text)
+        names = self.script.variables
+        text = re.sub(r"[A-Za-z_]\w*", lambda m: (names.get(m[0]) or [m[0]])[0], text)
+        try:
+            return _value(ast.parse(text.strip(), mode="eval").body)
+        except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
+            return None
+
+
+def _value(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    if isinstance(node, ast.BinOp):
+        value = _ARITHMETIC[type(node.op)](_value(node.left), _value(node.right))
+        if abs(value) < 2**63:
+            return value
+    raise ValueError
