@@ -352,4 +352,7 @@ def test_the_server_ends_with_its_client_and_so_do_its_queries(copy: Path, how: 
         else:
             server.send_signal(getattr(signal, how))
         assert server.wait(30) == (0 if how == "its input ends" else 130)
+        end = time.monotonic() + 60
+        while any(is_alive(int(pid)) for pid in found) and time.monotonic() < end:
+            time.sleep(0.05)
         assert not any(is_alive(int(pid)) for pid in found)
