@@ -358,6 +358,11 @@ def _refuse_wrong_use(options: PlanOptions) -> None:
             "`--gpus` and a limit exclude one another",
             "leave --gpus out: the limits decide on the GPU count",
         )
+    if options.num_gpus is not None and options.max_gpus != MAX_GPUS:
+        raise UsageError(
+            "`--gpus` and `--max-gpus` exclude one another",
+            "--max-gpus is for limits: leave it out",
+        )
     if options.num_gpus is None and not has_limit:
         raise UsageError(
             "neither a GPU count nor a limit is given",
