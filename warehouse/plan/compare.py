@@ -268,7 +268,7 @@ def _nearest_miss(run: TrainingRun, lines: Sequence[Line]) -> tuple[float, str]:
         for option, share in _shares(run, nearest).items()
         if share > 1
     )
-    batch = f" with batch {run.batch:,}" if run.other_batches else ""
+    batch = f" with batch {run.batch:,}" if run.request.compares_batches else ""
     place = f"{nearest['num_gpus']:,} GPUs{batch}"
     return _largest_share(run, nearest) - 1, f"misses {words} on {place}"
 
@@ -310,7 +310,7 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
         raised += f" or --max-gpus {run.request.max_gpus:,}"
     nearest = "no GPU count that was tried meets every limit"
     others = "counts"
-    if run.request.batch is None or run.request.other_batches:
+    if run.request.compares_batches:
         nearest, others = f"{nearest}; the nearest are with a batch of {run.batch:,}", "ones"
     return LimitsMissedError(
         "\n".join([nearest, *reasons]),

@@ -112,6 +112,11 @@ class PlanRequest:
     defined: Definitions = field(default_factory=Definitions)
     launch: LaunchFile | None = None
 
+    @property
+    def compares_batches(self) -> bool:
+        """Whether limits may take another batch than the first one."""
+        return self.batch is None or bool(self.other_batches)
+
 
 @dataclass(frozen=True)
 class CostTerms:
