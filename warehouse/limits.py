@@ -153,7 +153,7 @@ class Number:
         limit = self._broken_limit(number)
         if limit:
             refused = UsageError if self.is_usage else InputError
-            is_percent = self.most == 1 < number <= 100
+            is_percent = self.most is not None and 0.99 < self.most <= 1 < number <= 100
             share = f"it is a share, not a percentage: {number / 100:g}" if is_percent else ""
             raise refused(f"`{self.option}` {text} must be {limit}", share)
         return int(number) if self.whole else float(number)

@@ -398,6 +398,7 @@ class RunFilters:
     seq_len: SequenceLength = None
     tokens: Tokens = None
     study: StudyName = None
+    fit_probability: FitProbability = FIT_PROBABILITY
 
 
 RUN_NAMES = ("estimator", "variant", "model", "accelerator")
@@ -407,8 +408,6 @@ RUN_NAMES = ("estimator", "variant", "model", "accelerator")
 @dataclass(frozen=True)
 class CostOptions(PowerTerms, RunFilters):
     """The question of `cost` and `energy`; variant "all" compares every variant."""
-
-    fit_probability: FitProbability = FIT_PROBABILITY
 
     @property
     def filters(self) -> dict[str, str]:

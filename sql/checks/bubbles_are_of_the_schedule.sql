@@ -5,8 +5,10 @@
 -- drained once (arXiv 2104.04473 section 2.2): the bubble is that many microbatches of a stage. A
 -- stage has the work of the one that sets the pace without the vocabulary. Those at the ends may
 -- take a tenth more or less, where stages have one layer and few tokens: most of their time goes to
--- the gradients of the vocabulary. Chunks make the bubble depend on which end sets the pace, and
--- stages that are balanced by their matmuls (balances_stages) have unequal layers.
+-- the gradients of the vocabulary. Where these take long the first stage does not wait for the last
+-- forward passes of the others: more than half of a stage is left. Chunks make the bubble depend on
+-- which end sets the pace, and stages that are balanced by their matmuls (balances_stages) have
+-- unequal layers.
 with waited as (
     select
         *,
@@ -34,7 +36,9 @@ select
     microbatch_size,
     step_seconds,
     left_seconds,
-    num_waits * 0.9 * (arithmetic_seconds - output_seconds) as least_bubble_seconds,
+    num_waits
+    * case when output_seconds > 0.2 * arithmetic_seconds then 0.6 else 0.9 end
+    * (arithmetic_seconds - output_seconds) as least_bubble_seconds,
     num_waits * 1.1 * (arithmetic_seconds + comm_seconds) as most_bubble_seconds
 from waited
 where

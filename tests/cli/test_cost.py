@@ -583,3 +583,13 @@ def test_owned_prices_of_servers_and_boards_are_distinguished() -> None:
         text = " ".join(_notes(table, [], {}))
         words = "owned: prices of a board for H100 SXM 80GB; of a server for A100 SXM 80GB"
         assert (words in text) is is_said
+
+
+@pytest.mark.parametrize("command", ["cost", "energy"])
+def test_the_least_chance_to_fit_is_a_share(ask: Any, command: str) -> None:
+    code, _, err = ask(command, "--fit-probability", 95, json_rows=False)
+    assert code == 3
+    assert "it is a share, not a percentage: 0.95" in err
+    code, rows, _ = ask(command, "--model", "gpt3_1T", "--tokens", 1e12, "--fit-probability", 0.5)
+    assert code == 0
+    assert rows

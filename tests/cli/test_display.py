@@ -196,3 +196,16 @@ def test_a_document_has_ids_as_texts_on_request(capsys: pytest.CaptureFixture[st
         "best": [{"problem_id": str(2**60), "num_gpus": 8, "tokens": str(2**53 + 1)}],
         "is_new": True,
     }
+
+
+def test_a_text_is_broken_rather_than_left_out(
+    warehouse: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warehouse.cli.display.terminal_width", lambda *_: 80)
+    monkeypatch.setenv("NO_COLOR", "1")
+    layout = ("tensor_parallel=2", "pipeline_parallel=2", "--gpus", 64)
+    _, out, _ = warehouse("explain", *layout, "--model", "llama3_8B", "--accelerator", "H100")
+    parts = out.partition("\nconstant")[0].splitlines()
+    assert max(map(len, parts)) <= 80
+    assert any(re.match("gemm .* microbatches x", line) for line in parts)
+    assert "sum over matmuls" in " ".join(out.split())

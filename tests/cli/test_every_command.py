@@ -49,6 +49,7 @@ OWN_MEANING = {
         ("report", "--out"),
         ("catalog", "--out"),
         ("catalog", "--name"),
+        ("catalog", "--from"),
         ("plot", "--show-sql"),
     ),
     *(("sweep", "--force"), ("cost", "--price")),

@@ -145,3 +145,19 @@ def test_a_power_that_feeds_no_gpu_is_refused(refusal: Refusal) -> None:
     code, error = refusal(*QUESTION, "--max-mw", 0.0001)
     assert code == 3
     assert "--max-mw feeds 0.3" in error
+
+
+def test_a_refusal_names_the_batches_that_were_tried_alone(refusal: Refusal) -> None:
+    # a bound of the time excludes larger batches on the first counts, as 64 misses the days by far
+    question = [*QUESTION, "--batch", 128, "--max-gpus", 4]
+    code, error = refusal(*question, "--days", 0.45)
+    assert code == 3
+    assert "the nearest are with a batch of" in error
+    assert "GPUs at a batch of" in error
+    assert "other ones were not tried" in error
+
+
+def test_a_gpu_count_has_no_largest_one(refusal: Refusal) -> None:
+    code, error = refusal(*QUESTION, "--gpus", 8, "--max-gpus", 16)
+    assert code == 2
+    assert "leave it out" in error

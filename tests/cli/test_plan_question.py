@@ -418,20 +418,13 @@ def test_names_and_attributes_may_be_pairs(mine: tuple[Any, tuple[str, str]]) ->
 def test_the_question_comes_before_the_answer(mine: tuple[Any, tuple[str, str]]) -> None:
     _, (out, err) = mine
     question, _, answer = out.partition("\n\n")
-    assert answer.startswith("The best layout on 4 GPUs")
+    assert question.startswith("mine, 20 B tokens on 4 H100 SXM 80GB with megatron_core\n")
     # 24 layers of 12 x 2048^2 weights, 1.208 G, and 36,864 biases and norms, 0.9 M
-    assert question.splitlines() == [
-        "mine: 24 layers of 2,048, feed-forward 8,192, 16 heads, sequences of 2,048, vocabulary "
-        "50,257; 1.209 G parameters in its layers",
-        "20 B tokens on H100 SXM 80GB in NVLink domains of 8, goodput 0.8",
-        "batch 8 sequences (16,384 tokens)",
-        "estimator training_step, framework megatron_core",
-        "in place of the defaults: hbm_bytes 40.0 GB",
-        "taken over from H100 SXM 80GB: 989.5 TFLOP/s of matmuls, memory bandwidth 3,350 "
-        "GB/s, NVLink 450 GB/s one way, network 50 GB/s one way, power limit 700 watts",
-        "every layout has tensor_parallel 2",
-        "every layout leaves 2 GB of memory free",
-    ]
+    assert "sequences of 2,048, vocabulary 50,257; 1.209 G parameters in its layers" in question
+    assert answer.startswith("  layout   ")
+    words = " ".join(answer.split())
+    assert "batch 8, goodput 0.8, fast domains of 8 GPUs" in words
+    assert "every layout has tensor_parallel 2, 2 GB of memory stay free" in words
     for line in question.splitlines():
         assert line not in err
 

@@ -29,6 +29,7 @@ from warehouse.plan.search import (
     candidates_on,
     listed_counts,
     plan_first_sweep,
+    spread_counts,
     study_of,
 )
 from warehouse.sweep.cells import cells_of_study
@@ -172,6 +173,52 @@ def test_a_held_degree_that_no_power_of_two_has_is_found(
     with reference_tables(Path("none.duckdb")) as connection:
         sweep = plan_first_sweep(small_run(1_000, held=held), connection)
     assert list(sweep.problems) == [largest]
+
+
+@pytest.mark.parametrize("held", [{"zero_stage": 0}, {"uses_sequence_parallel": False}])
+def test_a_held_value_that_is_no_degree_does_not_count_as_gpus(held: dict[str, Scalar]) -> None:
+    with reference_tables(Path("none.duckdb")) as connection:
+        sweep = plan_first_sweep(small_run(2_000, batch=4, held=held), connection)
+    assert max(sweep.problems) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("batch", "held", "expected"),
+    [
+        (512, {}, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024]),
+        (300, {"tensor_parallel": 2}, [2, 6, 12, 30, 60, 120, 200, 400, 600, 1_024]),
+        (256, {"pipeline_parallel": 3}, [3, 6, 12, 24, 48, 96, 192, 384, 768]),
+        (256, {"data_parallel": 5, "expert_parallel": 8}, [40, 80, 160, 320, 640]),
+    ],
+)
+def test_the_first_counts_of_limits_have_the_held_degrees_and_divide_the_batch(
+    batch: int, held: dict[str, Scalar], expected: list[int]
+) -> None:
+    assert spread_counts(small_run(8, batch=batch, held=held), 1, 1_024) == expected
+
+
+@pytest.mark.parametrize(
+    ("estimator", "batch", "held"),
+    [(DEFAULT_PLANNER, 256, {"pipeline_parallel": 3}), ("roofline", 300, {"tensor_parallel": 2})],
+)
+def test_limits_find_counts_that_are_no_powers_of_two(
+    estimator: str, batch: int, held: dict[str, Scalar], tmp_path: Path
+) -> None:
+    options = PlanOptions(
+        tokens=[2e12],
+        model="gpt3_1.3B",
+        accelerator=["A100"],
+        estimator=estimator,
+        global_batch_size=[batch],
+        price=[2.0],
+        max_gpus=200,
+        days=9.2 if estimator == "roofline" else 17,
+        pairs=[f"{name}={value}" for name, value in held.items()],
+    )
+    answer = answer_plan(*first_sweep(options, tmp_path / "held.duckdb"), tmp_path / "held.duckdb")
+    assert all(answer.best[name] == degree for name, degree in held.items())
+    assert answer.num_gpus not in {64, 128}
+    assert answer.best["training_seconds"] <= (options.days or 0) * 86_400
 
 
 @pytest.mark.parametrize(

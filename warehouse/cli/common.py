@@ -88,7 +88,7 @@ def _put_table(section: Section) -> None:
         columns = [columns[index] for index in indices]
         rows = [[row[index] for index in indices] for row in rows]
     if is_written_out:
-        _write(columns, [rows], terminal(columns))
+        _write(columns, [rows], terminal(columns, columns if section.is_text else None))
     else:
         headings, table = for_people(columns, rows, section.headings)
         _write(headings, [table], terminal(columns, headings, rows))

@@ -78,6 +78,7 @@ def explain(
 
 def _headline(found: Explanation) -> list[str]:
     from warehouse.ask.defaults import note_on_model
+    from warehouse.plan.words import RANGE
     from warehouse.show.units import in_words
 
     values, results = found.shown.problem, found.shown.results
@@ -96,8 +97,8 @@ def _headline(found: Explanation) -> list[str]:
         figures.append(f"memory {memory}, which {_fits(found)}")
     lines = [
         ", ".join(f"{name} {value}" for name, value in {**problem, **layout, **choice}.items()),
-        f"step {found.step_seconds:.4g} s; nine times in ten {likely} s, if the constants err "
-        f"independently; {extreme} s if all err to the fast side, or all to the slow side",
+        f"step {found.step_seconds:.4g} s; {likely} s is {RANGE}, {extreme} s with all constants "
+        "at one end of their ranges",
         ", ".join(figures),
         note_on_model(found.shown.catalog, values.get("model")),
         f"stored problems differ in {', '.join(found.differing)}; this one has the shortest step"
@@ -108,10 +109,14 @@ def _headline(found: Explanation) -> list[str]:
 
 
 def _fits(found: Explanation) -> str:
+    from warehouse.plan.words import probability_in_words
+
     results = found.shown.results
     words = "fits" if results.get("fits_memory", True) else "does not fit"
     chance = results.get("fit_probability")
-    return words if chance is None else f"{words} (room for it: {100 * float(chance):.0f} %)"
+    if chance is None:
+        return words
+    return f"{words} ({probability_in_words(float(chance))} likely)"
 
 
 def _parts(found: Explanation) -> Section:

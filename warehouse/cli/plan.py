@@ -65,11 +65,11 @@ def plan(
     """Plan a run: its best layouts, days, dollars and energy.
 
     Give a GPU count, or one or several limits. Of N GPUs a plan uses as many as are fastest; the
-    others are idle, and paid for. Within limits, plan tries powers of two, then other counts that
-    may be better. It takes the fastest within the limits, or the cheapest if --days is one of them.
-    Without --batch it takes the usual batch of a run of this size, or, where no count meets the
-    limits with it, the smallest published one with which a count does. It first prints how many
-    layouts are not stored yet, then evaluates and stores them.
+    others are idle, and paid for. Within limits, plan tries a count between each two powers of two,
+    then others that may be better. It takes the fastest within the limits, or the cheapest if
+    --days is one of them. Without --batch it takes the usual batch of a run of this size, or, where
+    no count meets the limits with it, the smallest published one with which a count does. It first
+    prints how many layouts are not stored yet, then evaluates and stores them.
 
     Prices and power are published ones unless given. If none is published, the figure is missing
     and its note names the option that gives it. --show-sql prints the query of each figure.

@@ -238,12 +238,13 @@ def _changes(found: Diagnosis, seconds: float) -> Section:
     """Return the changes of one choice that help most."""
     from warehouse.show.units import layout_in_words, plain_value
 
-    if not found.neighbours:
+    if not found.neighbours and found.shown is not None:
+        gpus = count(int(found.shown.problem["num_gpus"] or 0), "GPU")
         none = "no single change makes it faster: the way to the best takes several"
         if found.rank is None:
             none = "no single change makes it fit"
         elif found.rank == 1:
-            none = "no layout is faster"
+            none = f"no layout of {gpus} is faster"
         return Section(lines=[none])
     rows = [
         (

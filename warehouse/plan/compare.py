@@ -152,7 +152,7 @@ def why_no_layout_fits(least_bytes: float | None) -> str:
     """Return why a GPU count has no layout that fits; without least memory it has none at all."""
     if least_bytes is None:
         return f"no layout: {LAYOUT_RULE}"
-    return f"none fits: the smallest takes {least_bytes / 1e9:,.1f} GB"
+    return f"none that was tried fits: the smallest takes {least_bytes / 1e9:,.1f} GB"
 
 
 def nothing_fits(
@@ -268,7 +268,7 @@ def _nearest_miss(run: TrainingRun, lines: Sequence[Line]) -> tuple[float, str]:
         for option, share in _shares(run, nearest).items()
         if share > 1
     )
-    batch = f" with batch {run.batch:,}" if run.other_batches else ""
+    batch = f" with batch {run.batch:,}" if run.request.compares_batches else ""
     place = f"{nearest['num_gpus']:,} GPUs{batch}"
     return _largest_share(run, nearest) - 1, f"misses {words} on {place}"
 
@@ -308,10 +308,14 @@ def nothing_within_limits(run: TrainingRun, lines: Sequence[Line], rates: GpuRat
     raised = "raise a limit"
     if limits.days is not None and _largest_is_too_slow(run, lines, limits.days):
         raised += f" or --max-gpus {run.request.max_gpus:,}"
+    nearest = "no GPU count that was tried meets every limit"
+    others = "counts"
+    if run.request.compares_batches:
+        nearest, others = f"{nearest}; the nearest are with a batch of {run.batch:,}", "ones"
     return LimitsMissedError(
-        "\n".join(["no GPU count that was tried meets every limit", *reasons]),
-        f"{raised}, or ask for fewer --tokens; tried {tried} GPUs at {at}; other "
-        "counts were not tried",
+        "\n".join([nearest, *reasons]),
+        f"{raised}, or ask for fewer --tokens; tried {tried} GPUs at {at}; other {others} were not "
+        "tried",
         *_nearest_miss(run, lines),
     )
 

@@ -112,6 +112,11 @@ class PlanRequest:
     defined: Definitions = field(default_factory=Definitions)
     launch: LaunchFile | None = None
 
+    @property
+    def compares_batches(self) -> bool:
+        """Whether limits may take another batch than the first one."""
+        return self.batch is None or bool(self.other_batches)
+
 
 @dataclass(frozen=True)
 class CostTerms:
@@ -357,6 +362,11 @@ def _refuse_wrong_use(options: PlanOptions) -> None:
         raise UsageError(
             "`--gpus` and a limit exclude one another",
             "leave --gpus out: the limits decide on the GPU count",
+        )
+    if options.num_gpus is not None and options.max_gpus != MAX_GPUS:
+        raise UsageError(
+            "`--gpus` and `--max-gpus` exclude one another",
+            "--max-gpus is for limits: leave it out",
         )
     if options.num_gpus is None and not has_limit:
         raise UsageError(

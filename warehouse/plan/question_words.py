@@ -220,7 +220,7 @@ def _limits(run: TrainingRun) -> str:
     limits = run.request.limits
     words = (
         limits.budget_usd and f", at most {limits.budget_usd:,.0f} USD",
-        limits.days and f", at most {limits.days:g} days",
+        limits.days and f", at most {limits.days:g} day{'' if limits.days == 1 else 's'}",
         limits.max_mw and f", at most {limits.max_mw:g} MW",
     )
     return "".join(word for word in words if word)

@@ -1,8 +1,8 @@
 """A plan from question to answer: sweep some GPU counts and batches, read the best layouts.
 
 With a GPU count, counts up to it are tried from the largest down until no other can be faster.
-Within limits powers of two are tried first, then other counts that may be better, and if none is
-within them other batches.
+Within limits a count between each two powers of two is tried first, then others that may be better,
+and if none is within them other batches.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from warehouse.plan.search import (
     plan_first_sweep,
     plan_sweep,
     slowest_within,
+    spread_counts,
 )
 from warehouse.sweep.estimate import cost_of
 from warehouse.sweep.runner import run_study
@@ -190,7 +191,8 @@ class _Search:
         """Store the sweeps of limits; return the run with its batch, and its sweeps.
 
         The batch of the run is tried first, then larger ones, then smaller ones. If no count is
-        within the limits at any batch, the one that misses them by least is returned.
+        within the limits at any batch, the one that misses them by least is returned; its others
+        are those that were tried, which no lower bound of the time excludes.
         """
         larger = sorted(batch for batch in run.other_batches if batch > run.batch)
         smaller = sorted({*run.other_batches} - {*larger}, reverse=True)
@@ -200,19 +202,20 @@ class _Search:
             others = [each for each in (run.batch, *run.other_batches) if each != batch]
             is_usual = run.is_default_batch and batch == run.batch
             current = replace(run, batch=batch, other_batches=others, is_default_batch=is_usual)
-            sweeps = [first]
+            sweeps, tried = [first], {*first.problems}
             price = rates.usd_per_gpu_hour
             if batch != run.batch:
+                spread = spread_counts(current, min(first.problems), max(first.problems))
                 found = [
                     one
-                    for n in first.problems
+                    for n in spread
                     for one in candidates_on(current, n, slowest_within(current, n, price))
                 ]
                 if not found:
                     continue
+                tried = {*spread}
                 sweeps = [self._stored(current, found)]
                 lines, rates = self._counts(current, sweeps[0])
-            tried = {*first.problems}
             while found := self._promising(current, tried, lines, price):
                 sweeps.append(self._stored(current, [*sweeps[-1].candidates, *found]))
                 lines, rates = self._counts(current, sweeps[-1])
@@ -220,7 +223,8 @@ class _Search:
                 return current, sweeps
             failed.append((least_share(current, lines), current, sweeps))
         _, nearest, sweeps = min(failed, key=itemgetter(0))
-        return nearest, sweeps
+        others = [each.batch for _, each, _ in failed if each.batch != nearest.batch]
+        return replace(nearest, other_batches=others), sweeps
 
     def _promising(
         self, run: TrainingRun, tried: set[int], lines: Sequence[Line], price: float | None

@@ -3,8 +3,8 @@
 For N GPUs the candidates are the layouts of every count up to N of one list that does not depend on
 N. A larger N only adds candidates, so that no run takes longer on more GPUs. Counts are tried from
 the largest down, and cells are left out that cannot win by a lower bound of their time. Within
-limits on days, dollars or megawatts, powers of two are tried first. Every layout of each cell that
-is tried is stored.
+limits on days, dollars or megawatts, a count between each two powers of two is tried first. Every
+layout of each cell that is tried is stored.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ _TRAY = 4
 
 _FACTORS = (2, 3, 5, 7)
 """Prime factors of listed counts. Batches, heads and layers rarely have larger ones."""
+
+_DEGREES = (
+    *("data_parallel", "tensor_parallel", "tensor_parallel_2", "context_parallel"),
+    "pipeline_parallel",
+)
+_EXPERT_DEGREES = ("expert_parallel", "expert_tensor_parallel", "pipeline_parallel")
+"""Degrees whose product divides the GPUs: of all layers, and of those with experts."""
 
 _ANY_COUNT = 64
 """Counts up to this one are listed whether they are whole servers or not."""
@@ -120,7 +127,7 @@ def batch_on(batch: int, num_gpus: int) -> int:
 
 
 def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[int]:
-    """Return the GPU counts to try first within limits: powers of two.
+    """Return the GPU counts to try first within limits: see `spread_counts`.
 
     `watts_per_gpu` includes the share of the site.
     """
@@ -133,9 +140,40 @@ def first_counts(run: TrainingRun, watts_per_gpu: float | None = None) -> list[i
     least, largest = max(by_memory, by_days), min(request.max_gpus, by_power)
     if math.ceil(least) > largest:
         raise _no_counts(run, by_memory, by_days, by_power)
-    powers = [2**n for n in range(request.max_gpus.bit_length())]
-    # the only counts within the limits may lie near the bounds, between two powers
-    return [n for n in powers if 2 * n >= least and n / 2 <= largest and 2 * n > by_memory]
+    # the only counts within the limits may lie near the bounds, between two of these
+    return [
+        n
+        for n in spread_counts(run, 1, request.max_gpus)
+        if 2 * n >= least and n / 2 <= largest and 2 * n > by_memory
+    ]
+
+
+def spread_counts(run: TrainingRun, least: int, most: int) -> list[int]:
+    """Return a listed count from each power of two up to the next one, ascending.
+
+    It is a multiple of the degrees that the layouts must have, and has the largest number of
+    replicas that divides the batch: for a power of two, a power of two.
+    """
+    unit = _least_gpus(run)
+    found: dict[int, int] = {}
+    for num_gpus in listed_counts(run, most):
+        if num_gpus >= least and num_gpus % unit == 0:
+            place = num_gpus.bit_length()
+            best = found.setdefault(place, num_gpus)
+            shares = (math.gcd(n // unit, run.batch) for n in (num_gpus, best))
+            if next(shares) >= next(shares):  # of equals the smallest
+                found[place] = num_gpus
+    return sorted(found.values())
+
+
+def _least_gpus(run: TrainingRun) -> int:
+    """Return the number that divides every GPU count that has the degrees which are held."""
+    held = {name: run.request.held.get(name) for name in run.estimator.relations[0].keys}
+    dense, experts = (
+        math.prod(degree for name in names if isinstance(degree := held.get(name), int))
+        for names in (_DEGREES, _EXPERT_DEGREES)
+    )
+    return math.lcm(dense, experts)
 
 
 def least_gpus_by_memory(run: TrainingRun) -> float:
@@ -206,8 +244,7 @@ def _most_gpus(run: TrainingRun, wanted: int) -> int:
     """
     if candidates_on(run, listed_counts(run, wanted)[0]):
         return wanted
-    degrees = (run.request.held.get(name) for name in run.estimator.relations[0].keys)
-    unit = math.prod(degree for degree in degrees if isinstance(degree, int))
+    unit = _least_gpus(run)
     doublings = (wanted // unit).bit_length()
     for num_gpus in (unit << n for n in reversed(range(doublings))):
         if candidates_on(run, num_gpus):
