@@ -63,7 +63,7 @@ def test_the_answer_is_that_of_the_stored_rows(
         ).fetchall()
     days = 300e9 / (512 * 2048) * step / 86400
     assert answer["time"].startswith(f"{days:.1f} days; ")
-    assert answer["step"].startswith(f"{with_digits(step, 3)} s, {100 * mfu:.0f} % of the peak; ")
+    assert answer["step"].startswith(f"{with_digits(step, 3)} s at {100 * mfu:.0f} % of the peak; ")
     assert answer["memory"].startswith(f"{memory / 1e9:.1f} of ")
 
 

@@ -75,10 +75,14 @@ def promising_counts(run: TrainingRun, tried: Iterable[int], lines: Sequence[Lin
 
 
 def _hoped(num_gpus: int, known: Sequence[Line]) -> Line:
-    """Return the least figures of a GPU count that the lines of other counts let one hope for."""
+    """Return the least figures of a GPU count that the lines of other counts let one hope for.
+
+    Good layouts take more GPU-hours on more GPUs: a larger count that takes fewer than a smaller
+    one shows that the smaller one is a bad one.
+    """
     tried = np.array([line["num_gpus"] for line in known])
     near = known[int(np.abs(np.log(tried / num_gpus)).argmin())]
-    hours = [line["gpu_hours"] for line in known]
+    hours = np.minimum.accumulate([line["gpu_hours"] for line in reversed(known)])[::-1]
     gpu_hours = _LEAST_SHARE * float(np.interp(np.log(num_gpus), np.log(tried), hours))
     usd, watts = near["cost_usd"], near["power_watts"]
     return {

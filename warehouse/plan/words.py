@@ -48,7 +48,9 @@ def probability_in_words(share: float) -> str:
 
 def dollars_in_words(cost: float) -> str:
     """Return dollars as far as they can be known: an estimate has no more than three digits."""
-    return f"{cost / 1e6:,.1f} M USD" if cost >= 1e6 else f"{with_digits(cost, 3)} USD"
+    if cost >= 1e6:
+        return f"{cost / 1e6:,.1f} M USD"
+    return f"{with_digits(float(f'{cost:.3g}'), 3)} USD"
 
 
 def longer_in_words(layout: Line, best: Line) -> str:
