@@ -60,11 +60,21 @@ def test_each_accelerator_has_the_answer_that_it_has_alone(
     assert [row[:14].strip() for row in rows] == names
     assert "all assume " in out
     assert "batch 64" in out.partition("all assume ")[2]
+    assert "cost: NULL" not in out
     command = out.partition("one of them in full: ")[2].strip()
     assert shlex.split(command)[:2] == ["warehouse", "plan"]
     code, one, _ = warehouse(*shlex.split(command)[1:], "--json")
     assert code == 0
     assert json.loads(one)["training_seconds"] == times[0]
+
+
+def test_a_row_without_a_price_says_which_option_gives_one(
+    warehouse: Command, database: Path
+) -> None:
+    both = ("--accelerator", ACCELERATOR, "--accelerator", "H800", "--gpus", 8)
+    code, out, err = warehouse("plan", *RUN, *both, "--db", database)
+    assert code == 0, err
+    assert "\ncost: NULL where no price is published; --price gives one\n" in out
 
 
 def test_gpu_counts_and_tokens_stay_in_the_order_that_was_asked(

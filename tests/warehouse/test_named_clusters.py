@@ -118,6 +118,7 @@ def test_an_answer_says_whose_network_it_assumes(tmp_path: Path) -> None:
     assert words("A100 SXM 40GB") == ("network 25 GB/s a GPU of the bare chip (p4d has less)")
     # a3-mega and MareNostrum 5 have half of it
     assert words("H100") == "network 50 GB/s a GPU of the bare chip"
+    assert words("Jean Zay") == "network 50 GB/s a GPU of Jean Zay without a source"
     given = words("H100", pairs=("network_bytes_per_second=30e9",))
     assert given == "network 30 GB/s a GPU"
 
