@@ -127,8 +127,11 @@ def test_a_bound_that_misses_a_limit_is_not_evaluated(warehouse: Command, databa
 
 
 def test_all_takes_the_products_that_have_the_number_format(tmp_path: Path) -> None:
-    def names(*pairs: str, catalog: Path | None = None) -> set[str]:
-        options = PlanOptions([TOKENS], MODEL, ["all"], [8], [64], pairs=pairs, catalog=catalog)
+    def names(
+        *pairs: str, catalog: Path | None = None, besides: Sequence[str] = ()
+    ) -> set[str]:
+        asked = ["all", *besides]
+        options = PlanOptions([TOKENS], MODEL, asked, [8], [64], pairs=pairs, catalog=catalog)
         assert asks_several(options)
         found = read_questions(options, tmp_path / "none.duckdb")
         return {str(one.run.problem["accelerator"]) for one in found}
@@ -140,6 +143,9 @@ def test_all_takes_the_products_that_have_the_number_format(tmp_path: Path) -> N
     file = tmp_path / "own.toml"
     file.write_text('[systems.ours]\nbased_on = "p4d"\n', encoding="utf-8")
     assert names(catalog=file) == every | {"ours"}
+    assert names(besides=["p5", "H100"]) == every | {"p5"}
+    with pytest.raises(RefusedError, match="trn2"):
+        names(besides=["trn2"])
     narrow = names("precision=fp8")
     assert {ACCELERATOR, OTHER} <= narrow <= every
     assert not {"A100 SXM 80GB", "V100 SXM2"} & narrow
