@@ -7,11 +7,13 @@ import io
 import json
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from estimators.contract import RefusedError
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION, TOKENS
 from tests.cli.test_json_schemas import faults
 from tests.shared import Command
@@ -127,9 +129,7 @@ def test_a_bound_that_misses_a_limit_is_not_evaluated(warehouse: Command, databa
 
 
 def test_all_takes_the_products_that_have_the_number_format(tmp_path: Path) -> None:
-    def names(
-        *pairs: str, catalog: Path | None = None, besides: Sequence[str] = ()
-    ) -> set[str]:
+    def names(*pairs: str, catalog: Path | None = None, besides: Sequence[str] = ()) -> set[str]:
         asked = ["all", *besides]
         options = PlanOptions([TOKENS], MODEL, asked, [8], [64], pairs=pairs, catalog=catalog)
         assert asks_several(options)
