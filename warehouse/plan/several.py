@@ -181,7 +181,7 @@ def read_questions(options: PlanOptions, database: Path) -> list[Question]:
     number format cannot use it; one that `all` stands for is left out.
     """
     named: Sequence[str | None] = [n for n in options.accelerator or (None,) if not is_all(n)]
-    names = [*named, *(_accelerators(options) if _asks_all(options) else ())]
+    names: Sequence[str | None] = [*named, *(_accelerators(options) if _asks_all(options) else ())]
     tokens, counts = (dict.fromkeys(v or [None]) for v in (options.tokens, options.num_gpus))
     found: dict[object, Question] = {}
     refused: RefusedError | None = None
