@@ -82,6 +82,19 @@ def test_a_cluster_has_its_other_names(spelling: str, name: str) -> None:
     assert evaluated({"accelerator": spelling})["accelerator"].tolist() == [name]
 
 
+@pytest.mark.parametrize(
+    ("printed", "product"),
+    [
+        ("NVIDIA H200", "H200 SXM 141GB"),
+        ("NVIDIA B200", "B200 SXM 180GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
+    ],
+)
+def test_the_name_that_the_driver_prints_is_known(printed: str, product: str) -> None:
+    assert packaged_catalog().find("accelerator", printed)["accelerator"] == product
+
+
 def test_its_domain_is_that_of_its_nodes_for_an_estimator_without_programs() -> None:
     roofline = registry.get("roofline")
     domains = {
