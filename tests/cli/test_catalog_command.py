@@ -121,6 +121,39 @@ def test_a_name_of_the_file_is_taken_and_the_file_stays_as_it_was(
     assert file.read_bytes() == before
 
 
+def test_an_entry_of_a_config_json_can_be_read_without_that_file(
+    warehouse: Command, database: Path, tmp_path: Path
+) -> None:
+    config, file = tmp_path / "config.json", tmp_path / "own.toml"
+    content = {"model_type": "llama", "hidden_size": 512, "num_attention_heads": 8}
+    content |= {"intermediate_size": 1024, "num_hidden_layers": 4, "vocab_size": 1000}
+    config.write_text(json.dumps(content), encoding="utf-8")
+    asked = ("catalog", "--from", config, "--name", "small", "num_layers=6", "--out", file)
+    assert warehouse(*asked)[0] == 0
+    config.unlink()
+    entry = tomllib.loads(file.read_text("utf-8"))["models"]["small"]
+    assert "based_on" not in entry
+    assert (entry["num_layers"], entry["hidden_size"], entry["assumed"]) == (6, 512, "seq_len")
+    layout = ("model=small", "accelerator=H100", "num_gpus=2", "global_batch_size=2")
+    code, out, err = warehouse("show", *layout, "--catalog", file, "--json", "--db", database)
+    assert code == 0, err
+    assert json.loads(out)["inputs"]["num_layers"] == 6
+
+
+def test_the_file_of_the_base_takes_the_entry_and_another_file_does_not(
+    warehouse: Command, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "own.toml", tmp_path / "other.toml"
+    assert warehouse("catalog", *ASKED, "--out", file)[0] == 0
+    asked = ("catalog", "--from", "ours", "--name", "half", "nvlink_size=4", "--catalog", file)
+    code, _, err = warehouse(*asked, "--out", other)
+    assert (code, other.exists()) == (3, False)
+    assert "`--from` ours: " in err
+    assert f"give --out {file}" in err
+    assert warehouse(*asked, "--out", file)[0] == 0
+    assert tomllib.loads(file.read_text("utf-8"))["systems"]["half"]["based_on"] == "ours"
+
+
 def test_it_starts_from_a_system_of_a_stored_study(
     warehouse: Command, database: Path, tmp_path: Path
 ) -> None:

@@ -7,11 +7,13 @@ import io
 import json
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from estimators.contract import RefusedError
 from tests.cli.planning import ACCELERATOR, MODEL, QUESTION, TOKENS
 from tests.cli.test_json_schemas import faults
 from tests.shared import Command
@@ -60,11 +62,21 @@ def test_each_accelerator_has_the_answer_that_it_has_alone(
     assert [row[:14].strip() for row in rows] == names
     assert "all assume " in out
     assert "batch 64" in out.partition("all assume ")[2]
+    assert "cost: NULL" not in out
     command = out.partition("one of them in full: ")[2].strip()
     assert shlex.split(command)[:2] == ["warehouse", "plan"]
     code, one, _ = warehouse(*shlex.split(command)[1:], "--json")
     assert code == 0
     assert json.loads(one)["training_seconds"] == times[0]
+
+
+def test_a_row_without_a_price_says_which_option_gives_one(
+    warehouse: Command, database: Path
+) -> None:
+    both = ("--accelerator", ACCELERATOR, "--accelerator", "H800", "--gpus", 8)
+    code, out, err = warehouse("plan", *RUN, *both, "--db", database)
+    assert code == 0, err
+    assert "\ncost: NULL where no price is published; --price gives one\n" in out
 
 
 def test_gpu_counts_and_tokens_stay_in_the_order_that_was_asked(
@@ -117,8 +129,9 @@ def test_a_bound_that_misses_a_limit_is_not_evaluated(warehouse: Command, databa
 
 
 def test_all_takes_the_products_that_have_the_number_format(tmp_path: Path) -> None:
-    def names(*pairs: str, catalog: Path | None = None) -> set[str]:
-        options = PlanOptions([TOKENS], MODEL, ["all"], [8], [64], pairs=pairs, catalog=catalog)
+    def names(*pairs: str, catalog: Path | None = None, besides: Sequence[str] = ()) -> set[str]:
+        asked = ["all", *besides]
+        options = PlanOptions([TOKENS], MODEL, asked, [8], [64], pairs=pairs, catalog=catalog)
         assert asks_several(options)
         found = read_questions(options, tmp_path / "none.duckdb")
         return {str(one.run.problem["accelerator"]) for one in found}
@@ -130,6 +143,9 @@ def test_all_takes_the_products_that_have_the_number_format(tmp_path: Path) -> N
     file = tmp_path / "own.toml"
     file.write_text('[systems.ours]\nbased_on = "p4d"\n', encoding="utf-8")
     assert names(catalog=file) == every | {"ours"}
+    assert names(besides=["p5", "H100"]) == every | {"p5"}
+    with pytest.raises(RefusedError, match="trn2"):
+        names(besides=["trn2"])
     narrow = names("precision=fp8")
     assert {ACCELERATOR, OTHER} <= narrow <= every
     assert not {"A100 SXM 80GB", "V100 SXM2"} & narrow

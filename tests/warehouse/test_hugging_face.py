@@ -78,6 +78,24 @@ def test_the_catalog_has_the_shape_of_the_file_under_its_name(name: str, tmp_pat
     assert sizes(made) == sizes(usual)
 
 
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("meta-llama/Llama-3.2-1B-Instruct", "llama3.2_1B"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral_8x7B"),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseek_v3"),
+        ("zai-org/GLM-4.6", "glm4.5_355B_A32B"),
+    ],
+)
+def test_a_later_model_of_a_shape_is_found_by_its_name(name: str, model: str) -> None:
+    assert packaged_catalog().find("model", name)["model"] == model
+
+
+def test_a_flag_that_is_a_text_is_refused_once(tmp_path: Path) -> None:
+    message = refusal(tmp_path, config(DENSE, tie_word_embeddings="false"))
+    assert message.count("must be true or false") == 1
+
+
 def test_most_configurations_are_in_the_catalog() -> None:
     assert len(IN_CATALOG) >= 50
 

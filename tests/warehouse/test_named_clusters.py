@@ -82,6 +82,19 @@ def test_a_cluster_has_its_other_names(spelling: str, name: str) -> None:
     assert evaluated({"accelerator": spelling})["accelerator"].tolist() == [name]
 
 
+@pytest.mark.parametrize(
+    ("printed", "product"),
+    [
+        ("NVIDIA H200", "H200 SXM 141GB"),
+        ("NVIDIA B200", "B200 SXM 180GB"),
+        ("NVIDIA A100 80GB PCIe", "A100 PCIe 80GB"),
+        ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
+    ],
+)
+def test_the_name_that_the_driver_prints_is_known(printed: str, product: str) -> None:
+    assert packaged_catalog().find("accelerator", printed)["accelerator"] == product
+
+
 def test_its_domain_is_that_of_its_nodes_for_an_estimator_without_programs() -> None:
     roofline = registry.get("roofline")
     domains = {
@@ -118,6 +131,7 @@ def test_an_answer_says_whose_network_it_assumes(tmp_path: Path) -> None:
     assert words("A100 SXM 40GB") == ("network 25 GB/s a GPU of the bare chip (p4d has less)")
     # a3-mega and MareNostrum 5 have half of it
     assert words("H100") == "network 50 GB/s a GPU of the bare chip"
+    assert words("Jean Zay") == "network 50 GB/s a GPU of Jean Zay without a source"
     given = words("H100", pairs=("network_bytes_per_second=30e9",))
     assert given == "network 30 GB/s a GPU"
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from warehouse.plan.question import TrainingRun
 
 
+NETWORK = "network_bytes_per_second"
+
+
 def question_lines(run: TrainingRun) -> list[str]:
     """Return the question: run and limits, shape, assumptions, attributes that look wrong."""
     return [
@@ -93,16 +96,18 @@ def assumptions(run: TrainingRun, *, alone: bool = True) -> list[str]:
         words.append(f"goodput {run.goodput:g}")
     if (domain := values.get("nvlink_size")) is not None:
         words.append(f"fast domains of {domain} GPUs")
-    if (rate := values.get("network_bytes_per_second")) is not None:
-        network = in_words("network_bytes_per_second", rate)
-        words.append(f"network {network} a GPU{_of_which_network(run) if alone else ''}")
+    if (rate := values.get(NETWORK)) is not None:
+        network = in_words(NETWORK, rate)
+        of_which = _of_which_network(run) if alone else ""
+        of_which += " without a source" if NETWORK in run.assumed else ""
+        words.append(f"network {network} a GPU{of_which}")
     said = {"framework", "nvlink_size", "seq_len", *run.estimator.shape_columns}
     if given := {name: value for name, value in request.inputs.items() if name not in said}:
         words.append(f"given {_pairs(given)}")
     if unchanged := taken_over(values, request.inputs):
         words.append(unchanged)
-    if run.assumed:
-        words.append(f"{_pairs(run.assumed)} without a source")
+    if assumed := {name: value for name, value in run.assumed.items() if name != NETWORK}:
+        words.append(f"{_pairs(assumed)} without a source")
     if request.held:
         words.append(f"every layout has {_pairs(request.held)}")
     if request.headroom_bytes:
@@ -115,16 +120,16 @@ def _of_which_network(run: TrainingRun) -> str:
 
     For a bare chip it adds the named clusters with less than half of it.
     """
-    name, rate = run.problem["accelerator"], float(run.problem["network_bytes_per_second"] or 0)
+    name, rate = run.problem["accelerator"], float(run.problem[NETWORK] or 0)
     tables = run.catalog.tables
-    if name is None or "network_bytes_per_second" in run.request.inputs:
+    if name is None or NETWORK in run.request.inputs:
         return ""
     if name not in tables.get("accelerator", {}):
         return f" of {name}"
     others = [
         cluster
         for cluster, row in tables.get(NAMED_CLUSTER, {}).items()
-        if row["based_on"] == name and 2 * float(row["network_bytes_per_second"] or rate) < rate
+        if row["based_on"] == name and 2 * float(row[NETWORK] or rate) < rate
     ]
     have = f" ({' and '.join(others)} {'has' if len(others) == 1 else 'have'} less)"
     return f" of the bare chip{have if others else ''}"

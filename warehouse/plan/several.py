@@ -177,13 +177,11 @@ def _asks_all(options: PlanOptions) -> bool:
 def read_questions(options: PlanOptions, database: Path) -> list[Question]:
     """Return the questions that options ask, each with its first sweep or why it has none.
 
-    Nothing is evaluated or written. An accelerator that the model or the number format cannot use
-    is refused; where all are asked for it is left out.
+    Nothing is evaluated or written. An accelerator that is named is refused where the model or the
+    number format cannot use it; one that `all` stands for is left out.
     """
-    every = _asks_all(options)
-    names: Sequence[str | None] = options.accelerator or (None,)
-    if every:
-        names = _accelerators(options)
+    named: Sequence[str | None] = [n for n in options.accelerator or (None,) if not is_all(n)]
+    names: Sequence[str | None] = [*named, *(_accelerators(options) if _asks_all(options) else ())]
     tokens, counts = (dict.fromkeys(v or [None]) for v in (options.tokens, options.num_gpus))
     found: dict[object, Question] = {}
     refused: RefusedError | None = None
@@ -202,7 +200,7 @@ def read_questions(options: PlanOptions, database: Path) -> list[Question]:
             try:
                 run = resolve(request, terms, profiles)
             except RefusedError as error:
-                if not every:
+                if name in named:
                     raise
                 refused = error
                 continue

@@ -115,4 +115,6 @@ def _remarks(answered: Sequence[Answered]) -> list[str]:
     each = [assumptions(one.run, alone=False) for one in answered]
     shared = [words for words in each[0] if all(words in others for others in each)]
     lines = [f"all assume {', '.join([*shared, reference_in_words()])}"]
+    if any(one.answer is not None and one.answer.own_count["cost_usd"] is None for one in answered):
+        lines.append("cost: NULL where no price is published; --price gives one")
     return [*lines, "error: mean of published steps like the row's, if its accelerator has any"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from estimators.catalog import product_behind
 from estimators.interval import ENDS
 from estimators.kernels.gemms import FORMULA
+from estimators.names import any_of
 from warehouse.evaluate.profiles import DEFAULT
 from warehouse.plan.accuracy import fit_probability_of
 from warehouse.plan.published_runs import published_in_words
@@ -138,7 +139,13 @@ def _costs(answer: PlanAnswer) -> list[str]:
             f"{dollars} at {line['usd_per_gpu_hour']:.2f} USD per GPU-hour "
             f"({line['basis'].replace('_', ' ')}{f', {year}' if year else ''})"
         )
-    return words or ["no published price of an hour: give one with --price"]
+    if words:
+        return words
+    others = any_of([*dict.fromkeys(line["basis"] for line in answer.costs if line["cost_usd"])])
+    if others:
+        basis = str(answer.run.terms.price_basis).replace("_", " ")
+        return [f"no published price {basis}: ask for --basis {others}, or give yours with --price"]
+    return ["no published price of an hour: give one with --price"]
 
 
 def _energies(answer: PlanAnswer) -> list[str]:

@@ -105,6 +105,10 @@ class Definitions:
         spellings = {**catalog.aliases.get("model", {}), **self.paths}
         return replace(catalog, aliases={**catalog.aliases, "model": spellings})
 
+    def has(self, name: str) -> bool:
+        """Return whether an entry has this name."""
+        return name in self.models or name in self.systems
+
     def has_model(self, name: str) -> bool:
         """Return whether a name, or the path of a file, is that of a model."""
         return name in self.models or name in self.paths

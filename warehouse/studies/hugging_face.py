@@ -242,8 +242,8 @@ class _Reading:
         return decided if isinstance(decided, bool) else self._flag_of(str(decided))
 
     def _flag_of(self, key: str) -> bool:
-        value = self._get(key)
-        if value is not None and not isinstance(value, bool):
+        value, refused = self._get(key), {refusal.column for refusal in self.faults.refusals}
+        if value is not None and not isinstance(value, bool) and key not in refused:
             self.faults.add(key, value, "must be true or false", "write it without quotes")
         return value is True
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _NO_VALUES = (*SECTIONS.values(), "accelerator", BASED_ON, "assumed", "source", "note")
 """Columns of a row that are no values of an entry."""
 
+_OF_FILES = ("assumed", "source", "note")
+"""Of these, what an entry of a model's file states: no other row has it."""
+
 _OF_PRODUCTS = {
     **PRODUCT_COLUMNS,
     "nvlink_size": "gpus_per_node",
@@ -33,6 +36,8 @@ def new_definition(
     base: str, name: str, pairs: Sequence[str], known: Definitions, file: str
 ) -> str:
     """Return an entry as TOML: what it is based on, its values, and in comments all others.
+
+    Of a model that comes from its config.json it states every value: the file may move or change.
 
     Parameters
     ----------
@@ -52,17 +57,26 @@ def new_definition(
     section, row = _base(catalog, base)
     found = next(iter(row.values()))
     values = dict([_pair(pair) for pair in pairs])
-    entry = {BASED_ON: found, **{key: value for key, (value, _) in values.items()}}
+    if base in known.paths:
+        stated = {key: row[key] for key in row if key in _OF_FILES}
+        stated = {**_attributes(catalog, section, str(found)), **stated}
+    else:
+        stated = {BASED_ON: found}
+    written = {key: (value, _text(value)) for key, value in stated.items()} | values
+    entry = {key: value for key, (value, _) in written.items()}
     faults = Faults()
     defined = read_definitions({section: {name: entry}}, file, faults)
     if faults.refusals:
         raise InputError.from_refusals(faults.refusals, file)
     defined.added_to(catalog)  # refuses a name that is taken
-    others = _attributes(catalog, section, str(found))
-    lines = [f"[{section}.{_key(name)}]", f"{BASED_ON} = {json.dumps(found, ensure_ascii=False)}"]
-    lines += [f"{key} = {text}" for key, (_, text) in values.items()]
-    lines += [f"# from {found}, unless stated above:"]
-    lines += [f"# {key} = {_text(value)}" for key, value in others.items() if key not in values]
+    lines = [
+        f"[{section}.{_key(name)}]",
+        *(f"{key} = {text}" for key, (_, text) in written.items()),
+    ]
+    if BASED_ON in stated:
+        others = _attributes(catalog, section, str(found))
+        lines += [f"# from {found}, unless stated above:"]
+        lines += [f"# {key} = {_text(value)}" for key, value in others.items() if key not in values]
     return "\n".join([*lines, ""])
 
 
