@@ -327,7 +327,7 @@ def test_a_plan_with_a_profile_says_that_its_accuracy_is_without_it(
     asked = ("--model", "gpt3_1.3B", "--accelerator", "A100", "--tokens", "1e9", "--gpus", 2)
     code, out, err = warehouse("plan", *asked, "--profile", "tuned", "--db", own)
     assert code == 0, err
-    said = "with the default constants, not those of profile tuned"
+    said = "with the default constants, not those of tuned"
     assert said in " ".join(out.split())
 
 

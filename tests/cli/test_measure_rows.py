@@ -155,7 +155,8 @@ def test_other_columns_are_reported_and_not_read(measured: Command) -> None:
     code, _, err = measured(text)
     assert code == 0, err
     assert "warning: " in err
-    assert "runs.csv: not read: `cluster`, `mfu`, `notes`\n" in err
+    assert "runs.csv: not read: `cluster`, `notes`\n" in err
+    assert "runs.csv: not read beside `step_seconds`: `mfu`\n" in err
     assert "not in published_accuracy" not in err
 
 

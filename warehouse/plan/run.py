@@ -117,7 +117,8 @@ def answer_plan(
     if run.request.limits:
         chosen, sweeps = search.within_limits(run, sweep)
     else:
-        chosen, sweeps = run, [sweep, search.fewer_gpus(run, sweep)]
+        last = search.fewer_gpus(run, sweep)
+        chosen, sweeps = run, [sweep] if last is sweep else [sweep, last]
     with open_for_read(database) as connection, asking(chosen, connection) as ask:
         answer = read_answer(chosen, ask, sweeps, top)
     batches = search.other_batches(chosen, answer) if run.other_batches else []
