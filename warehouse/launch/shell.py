@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -141,7 +141,8 @@ def _commands(text: str, file: str) -> Iterator[tuple[int, str, list[Word]]]:
             words += [word] if word.parts else []
             word = Word()
             if kind == "operator" and not outer:
-                if piece in ("&&", "||") and any(each.literal == "[[" for each in words):
+                literals = [each.literal for each in words]
+                if piece in ("&&", "||") and "[[" in literals and "]]" not in literals:
                     words.append(Word([("text", piece)]))
                     continue
                 if words:
@@ -191,7 +192,7 @@ class _Run:
     cases
         For each `case` its place in `frames` and what it compares; `met` has those that matched.
     status
-        Whether the last command succeeded.
+        Whether the last command succeeded; None: nobody knows.
     """
 
     def __init__(self, file: str) -> None:
@@ -216,14 +217,28 @@ class _Run:
             self.cases.append((len(self.frames), self.joined(words[1])))
             self.frames.append(None)
             words = words[3:]  # case SUBJECT in
-        while words and (self.is_keyword(words[0].literal) or self.is_pattern(words[0])):
+        runs = self.follows(before)
+        while words and (self.is_keyword(words[0].literal, runs) or self.is_pattern(words[0])):
+            runs = True if words[0].literal == "{" else runs
             words = words[1:]
-        if not words or False in self.frames:
+        if not words or runs is False or False in self.frames:
             return
-        if (before == "&&" and self.status is False) or (
-            before == "||" and self.status is not False
-        ):
-            return
+        self.frames += [runs] if runs is None else []
+        self.run(line, before, words, depth)
+        if runs is None:
+            self.frames.pop()
+            self.status = (before == "||" and self.status) or None
+
+    def follows(self, before: str) -> bool | None:
+        """Return whether a command runs after the last one; None: nobody knows."""
+        if before == ";":
+            return True
+        if self.status is None and self.is_condition:
+            return before == "&&"
+        return self.status if before == "&&" or self.status is None else not self.status
+
+    def run(self, line: int, before: str, words: list[Word], depth: int) -> None:
+        """Follow a command that runs, or may run."""
         if words[0].literal in ("[", "[[", "test", "!"):
             found = self.test([self.joined(word) for word in words])
             self.status = found
@@ -233,7 +248,7 @@ class _Run:
         if self.is_condition:
             self.frames[-1] = None  # a program answers
             return
-        self.status = None
+        self.status = words[0].literal != "false"  # programs are taken to succeed
         if words[0].literal in _DECLARING:
             words = [word for word in words[1:] if not word.literal.startswith("-")]
         while words and (name := _ASSIGNED.match(words[0].literal)):
@@ -241,6 +256,9 @@ class _Run:
             words = words[1:]
         expanded = [text for word in words for text in self.fields(word)]
         if not expanded:
+            return
+        if re.match(r"\w+\[", expanded[0]):  # an element of an array
+            self.may_give(line, [text.partition("]=")[2] for text in expanded])
             return
         self.script.commands.append(RunCommand(line, expanded, None not in self.frames))
         for text in expanded:  # eval, or bash -c "..."
@@ -252,23 +270,18 @@ class _Run:
                     RunCommand(line, each.words, each.is_certain) for each in inner
                 ]
 
-    def is_keyword(self, word: str) -> bool:
+    def is_keyword(self, word: str, runs: bool | None) -> bool:
         """Return whether a word is one of the grammar; follow it."""
         if word == "if":
             self.frames.append(None)
             self.taken.append(False)
             self.is_condition = True
         elif word in ("elif", "else") and self.taken and self.frames:
-            met = self.frames[-1]
-            self.taken[-1] = (
-                True
-                if True in (met, self.taken[-1])
-                else None
-                if None in (met, self.taken[-1])
-                else False
+            branches = self.frames[-1], self.taken[-1]
+            self.taken[-1] = rest = (
+                True if True in branches else None if None in branches else False
             )
-            rest = self.taken[-1]
-            self.frames[-1] = False if rest else None if rest is None else True
+            self.frames[-1] = None if rest is None else not rest
             self.is_condition = word == "elif" and rest is False
         elif word == "then":
             self.is_condition = False
@@ -276,7 +289,7 @@ class _Run:
             self.frames.append(None)
             self.is_function = False
         elif word == "{":
-            self.frames.append(True)
+            self.frames.append(runs)
         elif word in ("fi", "done", "esac", "}") and self.frames:
             self.frames.pop()
             self.is_condition = False
@@ -345,8 +358,7 @@ class _Run:
             rest = Word([("text", word.literal.partition("=")[2]), *word.parts[1:]])
             values = [self.joined(rest)]
         if None in self.frames:
-            flags = [text for value in values for text in value.split() if text.startswith("--")]
-            self.script.uncertain += [(line, flag.partition("=")[0]) for flag in flags]
+            self.may_give(line, values)
             return
         former = self.script.variables.get(name, [])
         if is_added:
@@ -356,6 +368,16 @@ class _Run:
         if held > MOST_TEXT:
             reason = f"variables hold more than {MOST_TEXT:,} characters"
             raise InputError(f"{self.file}: line {line}: {reason}")
+
+    def may_give(self, line: int, values: Iterable[str]) -> None:
+        """Keep the flags of values that nobody knows whether they count."""
+        flags = [
+            text
+            for value in values
+            for text in value.split()
+            if text.startswith(("--", "$@", "$*"))
+        ]
+        self.script.uncertain += [(line, flag.partition("=")[0]) for flag in flags]
 
     def fields(self, word: Word) -> list[str]:
         """Return the words that a word becomes; what is not quoted is split at spaces."""
