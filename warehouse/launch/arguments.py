@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Value = str | bool | list[str]
 """A value of an argument: a text, a switch, or several texts."""
 
-OFF = ("none", "null", "false", "")
+OFF = ("none", "null", "false", "auto", "")
+"""Values without effect; "auto" is that of the program, or of another file."""
 
 
 @dataclass(frozen=True)

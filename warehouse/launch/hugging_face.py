@@ -53,7 +53,7 @@ def batch(given: Arguments) -> None:
 def _first(given: Arguments, *flags: str) -> int:
     """Return the first number that is given; "auto" leaves it to the next."""
     for flag in flags:
-        if given.has(flag) and given.text(flag) != "auto":
+        if given.has(flag):
             return given.number(flag, 1)
     return 0
 
@@ -64,9 +64,7 @@ def precision(given: Arguments) -> None:
         return
     named = given.text("torch_dtype", given.text("dtype"))
     for width, name in (("bf16", "bfloat16"), ("fp16", "float16")):
-        flag = f"{_DS}.{width}.enabled"
-        own = given.has(flag) and given.text(flag) != "auto"
-        if own or given.has(width) or named == name:
+        if given.has(f"{_DS}.{width}.enabled") or given.has(width) or named == name:
             given.put("precision", width)
             given.put("number_recipe", "none")
             return

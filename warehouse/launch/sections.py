@@ -149,7 +149,8 @@ def of_keys(text: str, path: Path) -> Given:
     program = next((name for name, is_one in _PROGRAMS.items() if is_one(content)), None)
     if program is None:
         names = ", ".join(table(name).name for name in _PROGRAMS)
-        raise InputError(f"{file}: has the keys of no program that is known", f"known: {names}")
+        hint = "a model goes with --model" if "hidden_size" in content else f"known: {names}"
+        raise InputError(f"{file}: has the keys of no program that is known", hint)
     known, values = table(program), paths(content, file)
     if program == "deepspeed":
         values = {f"deepspeed.{name}": value for name, value in values.items()}
@@ -163,7 +164,7 @@ def of_keys(text: str, path: Path) -> Given:
 
 
 def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict[str, Value]:
-    """Return arguments with those of the JSON that they name for DeepSpeed; "auto" is left out."""
+    """Return arguments with those of the JSON that they name for DeepSpeed."""
     found = dict(values)
     for flag in ("deepspeed", "deepspeed_config", "deepspeed-config"):
         named = values.get(flag)
@@ -175,11 +176,7 @@ def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict
             text = read_text(path, MAX_BYTES, HINT)
             more = paths(json_object(text, str(path), HINT), str(path))
             found |= {f"deepspeed.{name}": value for name, value in more.items()}
-    return {
-        name: value
-        for name, value in found.items()
-        if not (name.startswith("deepspeed.") and value == "auto")
-    }
+    return found
 
 
 def model_beside(values: Mapping[str, Value], folder: Path) -> dict[str, str]:
@@ -235,14 +232,19 @@ def as_arguments(
         if not known.knows(flag):  # a part of a key that is known
             above = (each.replace("_", "-") for each in reversed(path.split(".")[1:-1]))
             if (whole := next(filter(known.knows, above), None)) is not None:
-                ignored[path] = f"as a part of {whole.replace('-', '_')}"
-                arguments.setdefault(whole, True)
-                places.setdefault(whole, path.rpartition(".")[0])
+                ignored[path] = known.why_ignored(whole) or f"a part of {whole.replace('-', '_')}"
+                if ignored[path] != known.why_ignored(whole):
+                    arguments.setdefault(whole, True)
+                    places.setdefault(whole, path.rpartition(".")[0])
                 continue
-        if flag in arguments and value in ("none", [], ""):
-            continue
+        if flag in arguments:
+            is_empty = value in ("none", [], "")
+            former = path if is_empty else places[flag]
+            ignored[former] = "as another key of the same argument counts"
+            if is_empty:
+                continue
         if value == "none" and not known.knows(flag):
-            ignored[path] = "as it has no value"
+            ignored[path] = "without a value"
             continue
         arguments[flag], places[flag] = value, path
     return arguments, places, ignored

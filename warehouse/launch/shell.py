@@ -386,7 +386,8 @@ class _Run:
         for kind, text in word.parts:
             values = [self.unquoted(kind, text)]
             if kind == "expansion":
-                values = " ".join(self.expanded(text)).split()
+                values = self.expanded(text)
+                values = values if values == [text] else " ".join(values).split()
             elif kind == "double" and re.fullmatch(r"\$\{\w+\[@\]\}", text):
                 values = self.expanded(text)
             if not values:
