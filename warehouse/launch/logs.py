@@ -229,9 +229,11 @@ def _step_of(entries: Sequence[LoggedIteration], file: str, batch: int | None) -
     words += [dropped] if dropped else []
     usual, far = _usual([entry.seconds for entry in chosen], file, words)
     words.append(f"{far} far from the median dropped")
-    low, high = _ends(usual)
-    words.append(f"{median(usual):.4g} s is the median of {len(usual)}, {low:.4g} to {high:.4g} s")
-    words[-1] += " the middle four fifths"
+    low, *_, high = quantiles(usual, n=10, method="inclusive")
+    words.append(
+        f"{median(usual):.4g} s is the median of {len(usual)}, {low:.4g} to {high:.4g} s the middle "
+        "four fifths"
+    )
     return LoggedStep(median(usual), low, high, tuple(words))
 
 
@@ -290,8 +292,3 @@ def _usual(seconds: Sequence[float], file: str, words: Sequence[str]) -> tuple[l
             return usual, len(seconds) - len(usual)
     reason = f"leaves fewer than {LEAST} lines: {'; '.join(words)}"
     raise InputError(f"{file}: {reason}", "log more iterations, or give --seconds")
-
-
-def _ends(seconds: list[float]) -> tuple[float, float]:
-    tenths = quantiles(seconds, n=10, method="inclusive")
-    return tenths[0], tenths[-1]

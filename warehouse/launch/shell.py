@@ -22,16 +22,17 @@ MOST_TEXT = 1_000_000
 _DEEPEST = 20
 """Defaults within defaults, and commands within texts of commands."""
 
+_EXPANSION = re.compile(
+    r"\$\(\((?:[^()]|\([^()]*\))*\)\)|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|"
+    r"\$\{(?:[^{}]|\{[^{}]*\})*\}|\$[A-Za-z_]\w*|\$[0-9@*#?!$]"
+)
 _PIECE = re.compile(
-    r"""
+    rf"""
     (?P<space>(?:[ \t\r]|\\\r?\n)+)
   | (?P<comment>\#[^\n]*)
   | (?P<single>'[^']*')
   | (?P<double>"(?:[^"\\]|\\.)*")
-  | (?P<expansion>
-        \$\(\((?:[^()]|\([^()]*\))*\)\) | \$\((?:[^()]|\([^()]*\))*\) | `[^`]*`
-      | \$\{(?:[^{}]|\{[^{}]*\})*\} | \$[A-Za-z_][A-Za-z0-9_]* | \$[0-9@*\#?!$]
-    )
+  | (?P<expansion>{_EXPANSION.pattern})
   | (?P<escape>\\.)
   | (?P<heredoc><<-?[ \t]*(?P<mark>['"]?\w+['"]?)[^\n]*)
   | (?P<redirection>[0-9]?>&[0-9-]|&>>?)
@@ -41,21 +42,9 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_EXPANSION = re.compile(
-    r"\$\(\((?:[^()]|\([^()]*\))*\)\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|\$[A-Za-z_][A-Za-z0-9_]*|\$[0-9@*#?!$]"
-)
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*]+)(\[[@*0-9]+\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
 
-_Compare = Callable[[int, int], bool]
-_NUMBER_TESTS: dict[str, _Compare] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-lt": operator.lt,
-    "-le": operator.le,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-}
 _ARITHMETIC: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -180,29 +169,45 @@ def _heredoc(text: str, begin: re.Match[str]) -> tuple[str, int]:
     return text[begin.end() : end.start()], end.end()
 
 
+@dataclass
+class _Block:
+    """An `if`, a `case` or another block: whether what is in it runs, and a branch before it did.
+
+    None: nobody knows.
+    """
+
+    runs: bool | None = None
+    has_run: bool | None = False
+    subject: str | None = None
+
+    def branch(self, *, met: bool | None) -> None:
+        """Begin another branch, which runs if no one before did and its condition is met."""
+        before = self.runs, self.has_run
+        self.has_run = True if True in before else None if None in before else False
+        self.runs = False if self.has_run or met is False else None if self.has_run is None else met
+
+
 class _Run:
     """A script being followed.
 
     Attributes
     ----------
-    frames
-        For each block around the command whether what is in it runs; None: nobody knows.
-    taken
-        For each `if` whether one of its branches ran.
-    cases
-        For each `case` its place in `frames` and what it compares; `met` has those that matched.
+    blocks
+        Those around the command, the innermost last.
     status
         Whether the last command succeeded; None: nobody knows.
     """
 
     def __init__(self, file: str) -> None:
         self.file, self.script = file, Script()
-        self.frames: list[bool | None] = []
-        self.taken: list[bool | None] = []
-        self.cases: list[tuple[int, str]] = []
-        self.met: set[int] = set()
+        self.blocks: list[_Block] = []
         self.status: bool | None = True
         self.is_condition = self.is_function = False
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the command runs for all that the script says."""
+        return all(block.runs is not None for block in self.blocks)
 
     def text(self, text: str, depth: int) -> None:
         """Follow a text of commands."""
@@ -214,19 +219,18 @@ class _Run:
     def take(self, line: int, before: str, words: list[Word], depth: int) -> None:
         """Follow a command."""
         if words[0].literal == "case" and len(words) > 2:
-            self.cases.append((len(self.frames), self.joined(words[1])))
-            self.frames.append(None)
+            self.blocks.append(_Block(False, subject=self.joined(words[1])))
             words = words[3:]  # case SUBJECT in
         runs = self.follows(before)
         while words and (self.is_keyword(words[0].literal, runs) or self.is_pattern(words[0])):
             runs = True if words[0].literal == "{" else runs
             words = words[1:]
-        if not words or runs is False or False in self.frames:
+        if not words or runs is False or any(block.runs is False for block in self.blocks):
             return
-        self.frames += [runs] if runs is None else []
+        self.blocks += [_Block()] if runs is None else []
         self.run(line, before, words, depth)
         if runs is None:
-            self.frames.pop()
+            self.blocks.pop()
             self.status = (before == "||" and self.status) or None
 
     def follows(self, before: str) -> bool | None:
@@ -242,11 +246,11 @@ class _Run:
         if words[0].literal in ("[", "[[", "test", "!"):
             found = self.test([self.joined(word) for word in words])
             self.status = found
-            if self.is_condition and (before != "&&" or self.frames[-1] or found is False):
-                self.frames[-1] = found
+            if self.is_condition and (before != "&&" or self.blocks[-1].runs or found is False):
+                self.blocks[-1].runs = found
             return
         if self.is_condition:
-            self.frames[-1] = None  # a program answers
+            self.blocks[-1].runs = None  # a program answers
             return
         self.status = words[0].literal != "false"  # programs are taken to succeed
         if words[0].literal in _DECLARING:
@@ -260,7 +264,7 @@ class _Run:
         if re.match(r"\w+\[", expanded[0]):  # an element of an array
             self.may_give(line, [text.partition("]=")[2] for text in expanded])
             return
-        self.script.commands.append(RunCommand(line, expanded, None not in self.frames))
+        self.script.commands.append(RunCommand(line, expanded, self.is_certain))
         for text in expanded:  # eval, or bash -c "..."
             if re.search(r"\s--?\w", text) and (expanded[0] in ("eval", *_SHELLS) or ".py" in text):
                 lines = len(self.script.commands)
@@ -273,30 +277,20 @@ class _Run:
     def is_keyword(self, word: str, runs: bool | None) -> bool:
         """Return whether a word is one of the grammar; follow it."""
         if word == "if":
-            self.frames.append(None)
-            self.taken.append(False)
+            self.blocks.append(_Block())
             self.is_condition = True
-        elif word in ("elif", "else") and self.taken and self.frames:
-            branches = self.frames[-1], self.taken[-1]
-            self.taken[-1] = rest = (
-                True if True in branches else None if None in branches else False
-            )
-            self.frames[-1] = None if rest is None else not rest
-            self.is_condition = word == "elif" and rest is False
+        elif word in ("elif", "else") and self.blocks:
+            self.blocks[-1].branch(met=True)
+            self.is_condition = word == "elif" and self.blocks[-1].runs is True
         elif word == "then":
             self.is_condition = False
-        elif word in _LOOPS or (word == "{" and self.is_function):
-            self.frames.append(None)
+        elif word in _LOOPS or word == "{":
+            is_open = word != "{" or self.is_function
+            self.blocks.append(_Block(None if is_open else runs))
             self.is_function = False
-        elif word == "{":
-            self.frames.append(runs)
-        elif word in ("fi", "done", "esac", "}") and self.frames:
-            self.frames.pop()
+        elif word in ("fi", "done", "esac", "}") and self.blocks:
+            self.blocks.pop()
             self.is_condition = False
-            if word == "fi" and self.taken:
-                self.taken.pop()
-            if word == "esac" and self.cases:
-                self.met.discard(self.cases.pop()[0])
         elif word == "function" or word.endswith("()"):
             self.is_function = True
         elif word != "do":
@@ -304,19 +298,13 @@ class _Run:
         return True
 
     def is_pattern(self, word: Word) -> bool:
-        """Return whether a word is a pattern of the innermost `case`; follow it."""
-        is_last = bool(self.cases) and self.cases[-1][0] == len(self.frames) - 1
-        if not is_last or not word.parts or not word.parts[-1][1].endswith(")"):
+        """Return whether a word is a pattern of the innermost block, a `case`; follow it."""
+        subject = self.blocks[-1].subject if self.blocks else None
+        if subject is None or not word.parts or not word.parts[-1][1].endswith(")"):
             return False
-        at, subject = self.cases[-1]
         patterns = self.joined(word).strip("()").split("|")
-        if at in self.met:
-            self.frames[-1] = False
-        elif "$" in subject:
-            self.frames[-1] = None
-        else:
-            self.frames[-1] = any(fnmatchcase(subject, pattern.strip()) for pattern in patterns)
-            self.met |= {at} if self.frames[-1] else set()
+        is_met = any(fnmatchcase(subject, pattern.strip()) for pattern in patterns)
+        self.blocks[-1].branch(met=None if "$" in subject else is_met)
         return True
 
     # ---- conditions ----
@@ -344,8 +332,8 @@ class _Run:
         left, sign, right = words
         if sign in ("=", "==", "!="):
             return (left == right) == (sign != "!=")
-        if sign in _NUMBER_TESTS and left.isdecimal() and right.isdecimal():
-            return _NUMBER_TESTS[sign](int(left), int(right))
+        if re.fullmatch("-(eq|ne|[lg][te])", sign) and left.isdecimal() and right.isdecimal():
+            return bool(getattr(operator, sign[1:])(int(left), int(right)))
         return None
 
     # ---- variables ----
@@ -357,7 +345,7 @@ class _Run:
         else:
             rest = Word([("text", word.literal.partition("=")[2]), *word.parts[1:]])
             values = [self.joined(rest)]
-        if None in self.frames:
+        if not self.is_certain:
             self.may_give(line, values)
             return
         former = self.script.variables.get(name, [])

@@ -50,7 +50,8 @@ def named(module: str, config: str, file: str) -> tuple[dict[str, str], dict[str
     if row is None:
         known = [name for each, name in configurations() if each == module]
         hint = nearest(config, known or sorted({each for each, _ in configurations()}))
-        reason = f"--module {module or 'none'} --config {config or 'none'} is no configuration that is known"
+        asked = f"--module {module or 'none'} --config {config or 'none'}"
+        reason = f"{asked} is no configuration that is known"
         raise InputError(f"{file}: {reason}", f"{hint}; those of pytorch/torchtitan @b5bcd76c")
     if row["refused"]:
         reason = f"--config {config} has {row['refused']}, which the estimates do not have"
