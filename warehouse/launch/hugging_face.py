@@ -21,10 +21,6 @@ _OTHERS = (
 """Words of `fsdp` -> the stage that they mean."""
 
 
-def _has_deepspeed(given: Arguments) -> bool:
-    return any(name.startswith(f"{_DS}.") for name in given.values) or given.has("zero-stage")
-
-
 def model(given: Arguments) -> None:
     """Note a model that is named alone: without its config.json."""
     if given.has("model_name_or_path") and "model" not in {*given.columns, *given.settled}:
@@ -81,7 +77,7 @@ def recomputation(given: Arguments) -> None:
 
 def zero(given: Arguments) -> None:
     """Read what is sharded, by DeepSpeed or FSDP; without either gradients alone are reduced."""
-    if _has_deepspeed(given):
+    if given.has("zero-stage") or any(name.startswith(f"{_DS}.") for name in given.values):
         given.put("framework", "deepspeed")
         stage = given.text("zero-stage", given.text(f"{_ZERO}.stage", "0"))
         given.put("zero_stage", stage, f"{_ZERO}.stage")

@@ -230,10 +230,8 @@ def _step_of(entries: Sequence[LoggedIteration], file: str, batch: int | None) -
     usual, far = _usual([entry.seconds for entry in chosen], file, words)
     words.append(f"{far} far from the median dropped")
     low, *_, high = quantiles(usual, n=10, method="inclusive")
-    words.append(
-        f"{median(usual):.4g} s is the median of {len(usual)}, {low:.4g} to {high:.4g} s the middle "
-        "four fifths"
-    )
+    words.append(f"{median(usual):.4g} s is the median of {len(usual)}")
+    words[-1] += f", {low:.4g} to {high:.4g} s the middle four fifths"
     return LoggedStep(median(usual), low, high, tuple(words))
 
 

@@ -65,7 +65,9 @@ def of_script(text: str, path: Path) -> Given:
         plain = {flag.replace("-", "_"): value for flag, value in values.items()}
         values = {flag.replace(".no_", "."): ".no_" not in flag and plain[flag] for flag in plain}
         places = {flag: f"--{flag}" for flag in values}
-        module, config = (str(values.get(name) or _set(script, name.upper())) for name in _NAMED)
+        module, config = (
+            str(values.get(n) or _set(script, n.upper())) for n in ("module", "config")
+        )
         columns, defaults = torchtitan.named(module, config, file)
         places = {**{flag: flag for flag in defaults}, **places}
         values = defaults | torchtitan.chosen(words, values)
@@ -98,16 +100,12 @@ def of_script(text: str, path: Path) -> Given:
     )
 
 
-_NAMED = ("module", "config")
-
-
 def _launch(script: Script, file: str) -> RunCommand:
     found: dict[tuple[str, ...], RunCommand] = {}
     doubtful = 0
     for command in script.commands:
         _, name, words = _parted(command.words)
-        flags = [word[2:].partition("=")[0] for word in words if word.startswith("--")]
-        if max(_known(flags).values()) >= LEAST_FLAGS or name in _STARTED:
+        if max(_known(_values(words)).values()) >= LEAST_FLAGS or name in _STARTED:
             doubtful = doubtful or (0 if command.is_certain else command.line)
             if command.is_certain:
                 found[tuple(words)] = command
@@ -116,9 +114,9 @@ def _launch(script: Script, file: str) -> RunCommand:
         reason = "starts a program in a loop, a function or behind a condition"
         raise InputError(f"{file}: line {doubtful} {reason}", hint)
     if not found:
+        reason = "no command has arguments of a program that is known: "
         programs = ", ".join(table(name).name for name in _PROGRAMS)
-        reason = "no command has arguments of a program that is known"
-        raise InputError(f"{file}: {reason}: {programs}", hint)
+        raise InputError(f"{file}: {reason}{programs}", hint)
     if len(found) > 1:
         lines = ", ".join(str(command.line) for command in found.values())
         raise InputError(f"{file}: lines {lines} start different runs", "keep one of them")
@@ -128,11 +126,8 @@ def _launch(script: Script, file: str) -> RunCommand:
 
 def _known(flags: Iterable[str]) -> dict[str, int]:
     """Return for each program how many of the arguments it has."""
-    plain = [*flags]
-    return {
-        name: sum(table(name).knows(f) or table(name).knows(f.replace("-", "_")) for f in plain)
-        for name in _PROGRAMS
-    }
+    names = [{flag, flag.replace("-", "_")} for flag in flags]
+    return {name: sum(any(map(table(name).knows, each)) for each in names) for name in _PROGRAMS}
 
 
 def _parted(words: Sequence[str]) -> tuple[list[str], str, list[str]]:

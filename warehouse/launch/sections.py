@@ -254,7 +254,8 @@ def _meant(key: str, value: Value, known: ProgramTable) -> tuple[str, Value]:
     """Return the argument that a key means, and its value; a switch may be the opposite."""
     plain = key.lstrip("!").replace("_", "-")
     if key.startswith("!"):
-        return plain, _opposite(value)
+        has_none = isinstance(value, list) or value == "none"
+        return plain, value if has_none else value in (False, "false", "False")
     if known.knows(plain):
         return plain, value
     if isinstance(value, bool):
@@ -265,9 +266,3 @@ def _meant(key: str, value: Value, known: ProgramTable) -> tuple[str, Value]:
         if known.knows(prefix + plain):
             return prefix + plain, value
     return key, value
-
-
-def _opposite(value: Value) -> Value:
-    return (
-        value if isinstance(value, list) or value == "none" else value in (False, "false", "False")
-    )

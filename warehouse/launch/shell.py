@@ -20,7 +20,7 @@ MOST_TEXT = 1_000_000
 """Characters that the variables of a script may hold together."""
 
 _DEEPEST = 20
-"""Defaults within defaults, and commands within texts of commands."""
+"""Commands within texts of commands."""
 
 _EXPANSION = re.compile(
     r"\$\(\((?:[^()]|\([^()]*\))*\)\)|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|"
@@ -209,12 +209,12 @@ class _Run:
         """Whether the command runs for all that the script says."""
         return all(block.runs is not None for block in self.blocks)
 
-    def text(self, text: str, depth: int) -> None:
-        """Follow a text of commands."""
+    def text(self, text: str, depth: int, at: int = 0) -> None:
+        """Follow a text of commands, which may be a part of a line."""
         if depth > _DEEPEST:
             raise InputError(f"{self.file}: commands within commands go too deep")
         for line, before, words in _commands(text, self.file):
-            self.take(line, before, words, depth)
+            self.take(at or line, before, words, depth)
 
     def take(self, line: int, before: str, words: list[Word], depth: int) -> None:
         """Follow a command."""
@@ -267,12 +267,7 @@ class _Run:
         self.script.commands.append(RunCommand(line, expanded, self.is_certain))
         for text in expanded:  # eval, or bash -c "..."
             if re.search(r"\s--?\w", text) and (expanded[0] in ("eval", *_SHELLS) or ".py" in text):
-                lines = len(self.script.commands)
-                self.text(text, depth + 1)
-                inner = self.script.commands[lines:]
-                self.script.commands[lines:] = [
-                    RunCommand(line, each.words, each.is_certain) for each in inner
-                ]
+                self.text(text, depth + 1, line)
 
     def is_keyword(self, word: str, runs: bool | None) -> bool:
         """Return whether a word is one of the grammar; follow it."""
@@ -396,10 +391,8 @@ class _Run:
             return " ".join(self.expanded(text))
         return text[1:] if kind == "escape" else text
 
-    def expanded(self, text: str, depth: int = 0) -> list[str]:
+    def expanded(self, text: str) -> list[str]:
         """Return what stands for an expansion; itself if the script does not say."""
-        if depth > _DEEPEST:
-            return [text]
         if text.startswith("$(("):
             number = self.number(text[3:-2])
             return [text if number is None else str(number)]
