@@ -653,3 +653,5 @@ def test_a_script_of_the_trainer_is_read(read: Any, tmp_path: Path) -> None:
     )
     assert columns(found, "num_gpus", "global_batch_size", "seq_len") == ("16", "32", "512")
     assert "--config_file" in found.unknown
+    named = read("torchrun --nproc_per_node 8 a.py b.yaml --bf16 --max_length 8 --fsdp full_shard")
+    assert [*named.unknown] == ["b.yaml"]

@@ -160,7 +160,7 @@ def test_exports_of_metrics_are_read(header: str, row: str, log: Log) -> None:
         ("a,b\n1,2", "has no column of steps with one of seconds"),
         ("", "has no column of steps with one of seconds"),
         ("Step,Value\n1,2", "has no column of steps with one of seconds"),
-        ("Step,a - step_time,b - step_time\n1,2,3", "has step_time of 2 runs"),
+        ("Step,a - iteration-time,b - iteration-time\n1,2,3", "has iteration-time of 2 runs"),
         ("step,iteration-time\n" + "1,x\n" * 20, "has no line of an iteration"),
     ],
 )

@@ -150,6 +150,8 @@ def test_a_broken_script_is_refused_with_its_line(text: str, reason: str) -> Non
         "\0\0 p.py \x1b[31m",
         'A="' + "\\\\" * 30_000 + '"',
         "x() " * 20_000,
+        "A=()\n" + "A+=(--x)\n" * 100_000,
+        "".join(f"A{number}=1\n" for number in range(100_000)),
         "if " * 5000 + "fi " * 10,
         "esac; fi; done; }; ) && || ;;",
     ],

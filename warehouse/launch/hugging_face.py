@@ -88,8 +88,8 @@ def zero(given: Arguments) -> None:
             given.put("reduced_gradient_bytes", "4")
         return
     given.put("framework", "fsdp_compile" if given.has("torch_compile") else "fsdp")
-    words = [*given.several("fsdp"), given.text("fsdp_config.fsdp_sharding_strategy")]
-    text = " ".join(words).lower()
+    flags = ("fsdp", "fsdp_config.fsdp_sharding_strategy")
+    text = " ".join(word for flag in flags for word in given.several(flag)).lower()
     stage = next(
         (stage for word, stage in _OTHERS if word in text), "3" if given.has("fsdp") else "0"
     )

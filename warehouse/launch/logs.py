@@ -53,11 +53,7 @@ _SECONDS_COLUMNS = {
     "iteration-time": 1.0,
     "time_metrics/end_to_end(s)": 1.0,
     "train_step_timing in s": 1.0,
-    "iteration_time": 1.0,
-    "step_seconds": 1.0,
-    "step_time": 1.0,
     "elapsed time per iteration (ms)": 1e-3,
-    "iteration-time (ms)": 1e-3,
 }
 """Metric -> the seconds of its unit."""
 
@@ -76,17 +72,12 @@ class LoggedIteration(NamedTuple):
 
 @dataclass(frozen=True)
 class LoggedStep:
-    """The step of a log: its median, the tenth and the ninetieth of a hundred, what was dropped."""
+    """The step of a log: its median, the tenth and the ninetieth of a hundred, both in words."""
 
     seconds: float
     low: float
     high: float
-    lines: tuple[str, ...]
-
-    @property
-    def note(self) -> str:
-        """The spread and what was dropped, in words."""
-        return "; ".join(self.lines)
+    note: str
 
 
 def read_log(path: Path, columns: Mapping[str, str]) -> LoggedStep:
@@ -232,7 +223,7 @@ def _step_of(entries: Sequence[LoggedIteration], file: str, batch: int | None) -
     low, *_, high = quantiles(usual, n=10, method="inclusive")
     words.append(f"{median(usual):.4g} s is the median of {len(usual)}")
     words[-1] += f", {low:.4g} to {high:.4g} s the middle four fifths"
-    return LoggedStep(median(usual), low, high, tuple(words))
+    return LoggedStep(median(usual), low, high, "; ".join(words))
 
 
 def _starts(entries: Sequence[LoggedIteration], file: str) -> list[list[LoggedIteration]]:
@@ -260,14 +251,13 @@ def _of_batch(
 ) -> tuple[Sequence[LoggedIteration], str]:
     """Return the lines of the run's batch, where a log has several, and what is dropped."""
     batches = {entry.batch for entry in entries if entry.batch is not None}
+    listed = ", ".join(map(str, sorted(batches)))
     if not batches or batch is None:
         if len(batches) > 1:
-            listed = ", ".join(map(str, sorted(each for each in batches if each)))
             raise InputError(f"{file}: has several batches: {listed}", "give --batch")
         return entries, ""
     chosen = [entry for entry in entries if entry.batch in (batch, None)]
     if not chosen:
-        listed = ", ".join(map(str, sorted(each for each in batches if each)))
         hint = "give the --batch whose steps are measured"
         raise InputError(f"{file}: has batches of {listed}, the run has {batch}", hint)
     others = len(entries) - len(chosen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from warehouse.errors import InputError
@@ -45,9 +46,6 @@ _OPEN = re.compile(r"\$\w+|\$[@*]|\$\{.*\}|\$\(.*\)|`.*`", re.DOTALL)
 _MANY = re.compile(r"[@*]|ARG|OPT|FLAG|EXTRA|PARAM|OVERRIDE", re.IGNORECASE)
 """A variable that the script does not set, and its name if it has several words."""
 
-_LONGEST = 8
-"""Digits of a count."""
-
 
 def of_script(text: str, path: Path) -> Given:
     """Return the arguments of the one command of a script that starts a known program."""
@@ -85,6 +83,9 @@ def of_script(text: str, path: Path) -> Given:
     if (kind := table(program).refused.get(name)) is not None:
         reason = f"line {command.line}: {name} trains {kind}, which the estimates do not have"
         raise InputError(f"{file}: {reason}", "name the file that starts pretrain_gpt.py")
+    unknown = {w: "" for w in takewhile(lambda w: w[:1] != "-", words) if not _OPEN.fullmatch(w)}
+    if any(word.startswith("--config_file") for word in launcher):
+        unknown["--config_file"] = "; its file is not read: give what it says besides"
     unsettled = [each for each in script.uncertain if each[1][2:] not in values]
     unsettled += [(command.line, word) for word in _open(words, table(program))]
     return Given(
@@ -93,9 +94,7 @@ def of_script(text: str, path: Path) -> Given:
         num_gpus,
         places,
         columns,
-        unknown={"--config_file": "; its file is not read: give what it says besides"}
-        if any(word.startswith("--config_file") for word in launcher)
-        else {},
+        unknown={word: hint for word, hint in unknown.items() if ":" not in word},
         unsettled=tuple(f"{flag} (line {line})" for line, flag in unsettled),
     )
 
@@ -160,13 +159,11 @@ def _values(words: Sequence[str]) -> dict[str, Value]:
 
 def _open(words: Sequence[str], known: ProgramTable) -> Iterator[str]:
     """Yield the variables that the script does not set and that may be arguments: no values."""
-    before = ""
-    for word in words:
+    for before, word in zip(("", *words), words, strict=False):
         flag = known.flags.get(before[2:])
         is_value = before.startswith("--") and "=" not in before and not (flag and flag.is_switch)
         if _OPEN.fullmatch(word) and (not is_value or _MANY.search(word)):
             yield word
-        before = word
 
 
 def _set(script: Script, name: str) -> str:
@@ -174,7 +171,7 @@ def _set(script: Script, name: str) -> str:
 
 
 def _count(text: str) -> int | None:
-    return int(text) if text.isdecimal() and len(text) < _LONGEST else None
+    return int(text) if text.isdecimal() and len(text) < 8 else None
 
 
 def _num_gpus(launcher: Sequence[str], script: Script, text: str) -> int | None:
@@ -192,9 +189,8 @@ def _num_gpus(launcher: Sequence[str], script: Script, text: str) -> int | None:
     tasks = () if starts else ("ntasks-per-node",)
     per_node, num_nodes = first(tasks) or first(_PROCESSES), first(_NODES)
     if per_node is None:
-        return first(("gpus",) if starts else ("ntasks", "gpus")) or _count(
-            _set(script, "WORLD_SIZE")
-        )
+        totals = ("gpus",) if starts else ("ntasks", "gpus")
+        return first(totals) or _count(_set(script, "WORLD_SIZE"))
     is_asked = any(name in values for name in (*_NODES, "hostfile"))
     return per_node * num_nodes if num_nodes else None if is_asked else per_node
 

@@ -239,8 +239,9 @@ def as_arguments(
                 continue
         if flag in arguments:
             is_empty = value in ("none", [], "")
-            former = path if is_empty else places[flag]
-            ignored[former] = "as another key of the same argument counts"
+            ignored[path if is_empty else places[flag]] = (
+                "as another key of the same argument counts"
+            )
             if is_empty:
                 continue
         if value == "none" and not known.knows(flag):

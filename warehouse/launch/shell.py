@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -45,13 +45,7 @@ _PIECE = re.compile(
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*]+)(\[[@*0-9]+\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
 
-_ARITHMETIC: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+_ARITHMETIC = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "floordiv", "Mod": "mod"}
 _LOOPS = ("for", "while", "until", "select")
 _SHELLS = ("sbatch", "srun", "bash", "sh")
 _DECLARING = ("export", "local", "declare", "typeset", "readonly")
@@ -138,9 +132,11 @@ def _commands(text: str, file: str) -> Iterator[tuple[int, str, list[Word]]]:
                     yield start, before, words
                 words, before = [], piece if piece in ("&&", "||") else ";"
             elif kind == "heredoc":
-                body, skip_to = _heredoc(text, match)
-                if words and words[0].literal in _SHELLS:
-                    words.append(Word([("double", body)]))
+                mark = re.escape(match["mark"].strip("'\""))
+                end = re.compile(rf"^\s*{mark}\s*$|\Z", re.MULTILINE).search(text, match.end())
+                skip_to = end.end() if end else len(text)
+                if end and words and words[0].literal in _SHELLS:
+                    words.append(Word([("double", text[match.end() : end.start()])]))
                 line += text.count("\n", match.end(), skip_to)
     if outer:
         raise InputError(f"{file}: line {start}: an array is not closed", "close it with )")
@@ -158,15 +154,6 @@ def _kind(match: re.Match[str], word: Word, *, is_inside: bool) -> str:
     is_inner = kind == "bracket" and not (piece == ")" and is_inside)
     is_inner = is_inner or kind == "comment" or (piece == "|" and follows not in ("", " "))
     return "text" if word.parts and is_inner else kind
-
-
-def _heredoc(text: str, begin: re.Match[str]) -> tuple[str, int]:
-    """Return the text up to a mark, and where the line of the mark ends."""
-    mark = re.escape(begin["mark"].strip("'\""))
-    end = re.compile(rf"^\s*{mark}\s*$", re.MULTILINE).search(text, begin.end())
-    if end is None:
-        return text[begin.end() :], len(text)
-    return text[begin.end() : end.start()], end.end()
 
 
 @dataclass
@@ -196,12 +183,15 @@ class _Run:
         Those around the command, the innermost last.
     status
         Whether the last command succeeded; None: nobody knows.
+    held
+        Characters that the variables have.
     """
 
     def __init__(self, file: str) -> None:
         self.file, self.script = file, Script()
         self.blocks: list[_Block] = []
         self.status: bool | None = True
+        self.held = 0
         self.is_condition = self.is_function = False
 
     @property
@@ -235,17 +225,14 @@ class _Run:
 
     def follows(self, before: str) -> bool | None:
         """Return whether a command runs after the last one; None: nobody knows."""
-        if before == ";":
-            return True
-        if self.status is None and self.is_condition:
-            return before == "&&"
+        if before == ";" or (self.status is None and self.is_condition):
+            return before != "||"
         return self.status if before == "&&" or self.status is None else not self.status
 
     def run(self, line: int, before: str, words: list[Word], depth: int) -> None:
         """Follow a command that runs, or may run."""
         if words[0].literal in ("[", "[[", "test", "!"):
-            found = self.test([self.joined(word) for word in words])
-            self.status = found
+            self.status = found = self.test([self.joined(word) for word in words])
             if self.is_condition and (before != "&&" or self.blocks[-1].runs or found is False):
                 self.blocks[-1].runs = found
             return
@@ -343,24 +330,22 @@ class _Run:
         if not self.is_certain:
             self.may_give(line, values)
             return
-        former = self.script.variables.get(name, [])
-        if is_added:
-            values = former + values if word.array is not None else ["".join([*former, *values])]
-        self.script.variables[name] = values
-        held = sum(len(text) + 1 for texts in self.script.variables.values() for text in texts)
-        if held > MOST_TEXT:
+        held = self.script.variables.setdefault(name, [])
+        if word.array is None and is_added:
+            values = ["".join([*held, *values])]
+        if word.array is None or not is_added:
+            self.held -= sum(map(len, held)) + len(held)
+            held.clear()
+        self.held += sum(map(len, values)) + len(values)
+        held += values
+        if self.held > MOST_TEXT:
             reason = f"variables hold more than {MOST_TEXT:,} characters"
             raise InputError(f"{self.file}: line {line}: {reason}")
 
     def may_give(self, line: int, values: Iterable[str]) -> None:
         """Keep the flags of values that nobody knows whether they count."""
-        flags = [
-            text
-            for value in values
-            for text in value.split()
-            if text.startswith(("--", "$@", "$*"))
-        ]
-        self.script.uncertain += [(line, flag.partition("=")[0]) for flag in flags]
+        words = (word for word in " ".join(values).split() if word.startswith(("--", "$@", "$*")))
+        self.script.uncertain += [(line, word.partition("=")[0]) for word in words]
 
     def fields(self, word: Word) -> list[str]:
         """Return the words that a word becomes; what is not quoted is split at spaces."""
@@ -429,7 +414,8 @@ def _value(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.BinOp):
-        value = _ARITHMETIC[type(node.op)](_value(node.left), _value(node.right))
+        calculate = getattr(operator, _ARITHMETIC[type(node.op).__name__])
+        value = int(calculate(_value(node.left), _value(node.right)))
         if abs(value) < 2**63:
             return value
     raise ValueError
