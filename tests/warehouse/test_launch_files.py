@@ -598,6 +598,21 @@ def test_words_of_fsdp_are_stages(fsdp: str, stage: str, read: Any) -> None:
     assert read(json.dumps({**TRAINER, "fsdp": fsdp}), "a.json").columns["zero_stage"] == stage
 
 
+def test_a_length_that_no_key_has_is_named(read: Any) -> None:
+    text = json.dumps({**TRAINER, "max_seq_length": None})
+    assert "no length of sequences" in read(text, "args.json").unmodelled
+    assert "no length of sequences" not in read(text, "args.json", seq_len="512").unmodelled
+
+
+def test_a_file_for_fsdp_is_read(read: Any, tmp_path: Path) -> None:
+    (tmp_path / "fsdp.json").write_text(
+        '{"reshard_after_forward": "false", "offload_params": true}'
+    )
+    found = read(json.dumps({**TRAINER, "fsdp_config": "fsdp.json"}), "args.json", num_gpus="8")
+    assert found.columns["zero_stage"] == "2"
+    assert "fsdp_config.offload_params" in found.unmodelled
+
+
 def test_deepspeed_beside_a_trainer_counts(read: Any, tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(json.dumps(DEEPSPEED))
     arguments = {**TRAINER, "fsdp": "", "deepspeed": "ds.json"}

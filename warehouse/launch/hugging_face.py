@@ -81,8 +81,7 @@ def zero(given: Arguments) -> None:
         given.put("framework", "deepspeed")
         stage = given.text("zero-stage", given.text(f"{_ZERO}.stage", "0"))
         given.put("zero_stage", stage, f"{_ZERO}.stage")
-        overlaps = given.text(f"{_ZERO}.overlap_comm", "true" if stage == "3" else "false")
-        if overlaps.lower() == "false" and given.whole("zero_stage", 0) < 3:
+        if given.whole("zero_stage", 0) < 3 and not given.has(f"{_ZERO}.overlap_comm"):
             given.put("gradient_overlap_fraction", "0")
         if given.text(f"{_DS}.communication_data_type") in ("fp32", "torch.float32"):
             given.put("reduced_gradient_bytes", "4")
@@ -93,8 +92,8 @@ def zero(given: Arguments) -> None:
     stage = next(
         (stage for word, stage in _OTHERS if word in text), "3" if given.has("fsdp") else "0"
     )
-    if given.text("fsdp_config.reshard_after_forward", "true").lower() == "false" and stage == "3":
-        stage = "2"
+    kept = "fsdp_config.reshard_after_forward"
+    stage = "2" if stage == "3" and kept in given.values and not given.has(kept) else stage
     if "hybrid" in text:
         does = "states are sharded over a part of the replicas; the estimate shards over all"
         given.notes["fsdp"] = does

@@ -222,7 +222,10 @@ def _sorted(arguments: Arguments, file: str) -> LaunchFile:
         for flag, does in missing.items()
         if not arguments.has(flag)
     }
-    if not {"model", "vocab_size"} & ({*arguments.columns} | arguments.settled):
+    said = {*arguments.columns} | arguments.settled
+    if "seq_len" not in said:
+        matters["no length of sequences"] = "the estimate takes its own; give --seq-len"
+    if not {"model", "vocab_size"} & said:
         does = "a tokenizer has the vocabulary, and is not read; give vocab_size=, or embedding, "
         matters[f"no {arguments.called('vocab-size')}"] = (
             f"{does}output layer and loss are left out"

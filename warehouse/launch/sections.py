@@ -164,9 +164,9 @@ def of_keys(text: str, path: Path) -> Given:
 
 
 def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict[str, Value]:
-    """Return arguments with those of the JSON that they name for DeepSpeed."""
+    """Return arguments with those of the JSON that they name for DeepSpeed or FSDP."""
     found = dict(values)
-    for flag in ("deepspeed", "deepspeed_config", "deepspeed-config"):
+    for flag in ("deepspeed", "deepspeed_config", "deepspeed-config", "fsdp_config"):
         named = values.get(flag)
         if isinstance(named, str) and named.endswith(".json"):
             path = folder / named
@@ -175,7 +175,8 @@ def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict
                 raise InputError(f"{file}: `{flag}` {named}: there is no such file", hint)
             text = read_text(path, MAX_BYTES, HINT)
             more = paths(json_object(text, str(path), HINT), str(path))
-            found |= {f"deepspeed.{name}": value for name, value in more.items()}
+            section = flag if flag == "fsdp_config" else "deepspeed"
+            found |= {f"{section}.{name}": value for name, value in more.items()}
     return found
 
 

@@ -402,8 +402,7 @@ class _Run:
     def number(self, text: str) -> int | None:
         """Return the value of a sum or a product; None if the script does not say."""
         text = _EXPANSION.sub(lambda match: self.expanded(match[0])[0], text)
-        names = self.script.variables
-        text = re.sub(r"[A-Za-z_]\w*", lambda m: (names.get(m[0]) or [m[0]])[0], text)
+        text = re.sub(r"[A-Za-z_]\w*", lambda m: self.expanded(f"${{{m[0]}:-{m[0]}}}")[0], text)
         try:
             return _value(ast.parse(text.strip(), mode="eval").body)
         except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
