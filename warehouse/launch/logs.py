@@ -205,8 +205,7 @@ def _step_of(entries: Sequence[LoggedIteration], file: str, batch: int | None) -
     cold = 0
     for part in starts:
         interval = part[1].iteration - part[0].iteration if len(part) > 1 else 1
-        begin = max(part[0].iteration - max(interval, 1), 0)
-        previous = begin
+        previous = begin = max(part[0].iteration - max(interval, 1), 0)
         for entry in part:
             if previous < begin + WARM_UP:
                 cold += 1
