@@ -147,7 +147,7 @@ def test_every_argument_is_read_or_named(read: Any) -> None:
     assert "--cp-comm-type" in read(MEGATRON + flags).unmodelled
     assert {"--optimizer", "--optimizer-cpu-offload"} <= found.unmodelled.keys()
     assert found.unknown == {
-        "--sequence-paralel": "; did you mean sequence-parallel?",
+        "--sequence-paralel": "; did you mean --sequence-parallel?",
         "--bogus": "",
     }
     lines = "\n".join(found.every_line())
@@ -160,7 +160,13 @@ def test_every_argument_is_read_or_named(read: Any) -> None:
 def test_what_the_program_does_without_a_flag_is_named(read: Any) -> None:
     dense, mixture = read(MEGATRON), read(MEGATRON + "--num-experts 8 --cross-entropy-loss-fusion")
     assert "no --cross-entropy-loss-fusion" in dense.unmodelled
-    assert {*mixture.unmodelled} == {"no --moe-grouped-gemm", "no --moe-permute-fusion"}
+    assert {*mixture.unmodelled} == {
+        "no --moe-grouped-gemm",
+        "no --moe-permute-fusion",
+        "no --vocab-size",
+    }
+    assert "no --vocab-size" not in read(MEGATRON, vocab_size="32000").unmodelled
+    assert "no --vocab-size" not in read(MEGATRON, model="llama3_8B").unmodelled
 
 
 def test_a_part_of_the_layers_is_named(read: Any) -> None:
@@ -221,6 +227,19 @@ def test_columns_that_a_user_gives_replace_those_of_the_file(read: Any) -> None:
         ("torchrun --nproc_per_node 8 --nnodes $N {}", None),
         ("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nsrun python {}", "32"),
         ("#SBATCH -N 2\n#SBATCH --gres=gpu:a100:4\nsrun python {}", "8"),
+        (
+            "#SBATCH --nodes=4 --gpus-per-node=h100:8  # all\nsrun torchrun --nproc_per_node=$G {}",
+            "32",
+        ),
+        (
+            "#SBATCH -N 4\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:8\n"
+            "srun torchrun --nproc-per-node $G --nnodes $N {}",
+            "32",
+        ),
+        ("srun -N 4 --ntasks-per-node=8 --gpus-per-node 8 python {}", "32"),
+        ("#SBATCH --ntasks=64\nsrun python {}", "64"),
+        ("torchrun --nnodes 1:4 --nproc_per_node 8 {}", None),
+        ("deepspeed --hostfile hosts --num_gpus 8 {}", None),
         ("G=8\nN=2\nWORLD_SIZE=$(($G*$N))\npython {}", "16"),
         ("deepspeed --num_gpus 8 --num_nodes 2 {}", "16"),
         ("python {}", None),
@@ -261,6 +280,14 @@ def test_what_may_be_set_is_named(read: Any) -> None:
     found = read(f'A=""\nif [ -f /x ]; then A="--sequence-parallel"; fi\n{MEGATRON} $A')
     assert found.unsettled == ("--sequence-parallel (line 2)",)
     assert any("--sequence-parallel (line 2)" in line for line in found.remarks())
+
+
+def test_variables_that_may_be_arguments_are_named(read: Any) -> None:
+    text = 'pretrain_gpt.py $HEAD --save $DIR --swiglu $(cat a b) --bf16 $EXTRA_ARGS --lr $LR "$@"'
+    found = read(MEGATRON.replace("pretrain_gpt.py", text))
+    assert found.unsettled == tuple(
+        f"{word} (line 1)" for word in ("$HEAD", "$(cat a b)", "$EXTRA_ARGS", "$@")
+    )
 
 
 @pytest.mark.parametrize("suffix", [".sh", ".yaml", ".json"])
@@ -391,6 +418,20 @@ def test_the_yaml_of_nemo_is_read(read: Any) -> None:
     assert not found.unknown
 
 
+def test_gradients_of_nemo_have_a_format(read: Any) -> None:
+    text = NEMO.replace("lr: 1e-4", "grad_sync_dtype: bf16")
+    assert read(text, "gpt.yaml").columns["reduced_gradient_bytes"] == "2.0"
+    assert "`model.optim.grad_sync_dtype`" in refusal(read, text.replace("bf16,", "fp8,"), "g.yaml")
+
+
+def test_of_two_keys_of_an_argument_one_counts_and_the_other_is_named(read: Any) -> None:
+    found = read(NEMO.replace("trainer:", "model_parallel: {num_layers: 3}\ntrainer:"), "gpt.yaml")
+    assert found.columns["num_layers"] == "24"
+    assert (
+        "model_parallel.num_layers" in found.ignored["as another key of the same argument counts"]
+    )
+
+
 def test_the_yaml_of_megatron_is_read(read: Any) -> None:
     text = (
         "language_model: {num_layers: 24, hidden_size: 1024, num_attention_heads: 16, "
@@ -465,6 +506,7 @@ def test_a_configuration_of_torchtitan_is_read(read: Any) -> None:
     ("flags", "expected"),
     [
         ("--compile.enable", {"framework": "fsdp_compile"}),
+        ("--compile.no-enable", {"framework": "fsdp"}),
         ("--compile.enable --compile.components loss", {"framework": "fsdp"}),
         ("--parallelism.tensor-parallel-degree 2", {"tensor_parallel": "2"}),
         ("--training.num_tokens_per_microbatch_per_dp_rank=8192", {"microbatch_size": "1"}),
@@ -500,6 +542,15 @@ def test_a_run_of_torchtitan_that_no_estimate_has_is_refused(
     change: tuple[str, str], reason: str, read: Any
 ) -> None:
     assert reason in refusal(read, TITAN.replace(*change))
+
+
+def test_variables_name_a_configuration_of_torchtitan(read: Any) -> None:
+    found = read("MODULE=llama3 CONFIG=llama3_8b NGPU=16 ./run_train.sh --compile.enable")
+    assert columns(found, "num_layers", "num_gpus", "framework") == ("32", "16", "fsdp_compile")
+    assert (
+        read("export MODULE=llama3\nCONFIG=llama3_8b ./run_train.sh").columns["num_layers"] == "32"
+    )
+    assert "is no configuration" in refusal(read, "MODULE=llama3 ./run_train.sh")
 
 
 # ---- DeepSpeed and Hugging Face ----
@@ -547,6 +598,21 @@ def test_words_of_fsdp_are_stages(fsdp: str, stage: str, read: Any) -> None:
     assert read(json.dumps({**TRAINER, "fsdp": fsdp}), "a.json").columns["zero_stage"] == stage
 
 
+def test_a_length_that_no_key_has_is_named(read: Any) -> None:
+    text = json.dumps({**TRAINER, "max_seq_length": None})
+    assert "no length of sequences" in read(text, "args.json").unmodelled
+    assert "no length of sequences" not in read(text, "args.json", seq_len="512").unmodelled
+
+
+def test_a_file_for_fsdp_is_read(read: Any, tmp_path: Path) -> None:
+    (tmp_path / "fsdp.json").write_text(
+        '{"reshard_after_forward": "false", "offload_params": true}'
+    )
+    found = read(json.dumps({**TRAINER, "fsdp_config": "fsdp.json"}), "args.json", num_gpus="8")
+    assert found.columns["zero_stage"] == "2"
+    assert "fsdp_config.offload_params" in found.unmodelled
+
+
 def test_deepspeed_beside_a_trainer_counts(read: Any, tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text(json.dumps(DEEPSPEED))
     arguments = {**TRAINER, "fsdp": "", "deepspeed": "ds.json"}
@@ -558,6 +624,22 @@ def test_deepspeed_beside_a_trainer_counts(read: Any, tmp_path: Path) -> None:
     assert "`deepspeed` none.json: there is no such file" in refusal(
         read, json.dumps(missing), "args.json"
     )
+
+
+def test_a_value_of_auto_is_read_from_the_trainer_and_said(read: Any, tmp_path: Path) -> None:
+    auto = {"train_batch_size": "auto", "bf16": {"enabled": "auto"}}
+    (tmp_path / "ds.json").write_text(json.dumps({**DEEPSPEED, **auto}))
+    found = read(json.dumps({**TRAINER, "deepspeed": "ds.json"}), "args.json", num_gpus="8")
+    assert columns(found, "microbatch_size", "global_batch_size", "precision") == (
+        "2",
+        "64",
+        "bf16",
+    )
+    assert {"deepspeed.train_batch_size", "deepspeed.bf16.enabled"} <= {*found.read}
+
+
+def test_a_model_is_no_launch_file(read: Any) -> None:
+    assert "a model goes with --model" in refusal(read, '{"hidden_size": 8}', "config.json")
 
 
 def test_the_json_of_deepspeed_alone_is_read(read: Any) -> None:
@@ -586,3 +668,5 @@ def test_a_script_of_the_trainer_is_read(read: Any, tmp_path: Path) -> None:
     )
     assert columns(found, "num_gpus", "global_batch_size", "seq_len") == ("16", "32", "512")
     assert "--config_file" in found.unknown
+    named = read("torchrun --nproc_per_node 8 a.py b.yaml --bf16 --max_length 8 --fsdp full_shard")
+    assert [*named.unknown] == ["b.yaml"]

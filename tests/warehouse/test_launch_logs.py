@@ -74,6 +74,12 @@ def test_an_interrupted_run_goes_on(log: Log) -> None:
     assert found.seconds == 2.0
     assert "the run began again at line 30" in found.note
     assert "10 within the first 5 iterations dropped" in found.note
+    assert "4 printed or run again dropped" in found.note
+
+
+def test_a_log_of_two_speeds_is_refused(log: Log) -> None:
+    lines = megatron(range(1, 40)) + megatron(range(40, 60), 2.5)
+    assert "are far from the median" in refusal(log, lines)
 
 
 def test_a_line_that_was_cut_is_no_line(log: Log) -> None:
@@ -154,6 +160,7 @@ def test_exports_of_metrics_are_read(header: str, row: str, log: Log) -> None:
         ("a,b\n1,2", "has no column of steps with one of seconds"),
         ("", "has no column of steps with one of seconds"),
         ("Step,Value\n1,2", "has no column of steps with one of seconds"),
+        ("Step,a - iteration-time,b - iteration-time\n1,2,3", "has iteration-time of 2 runs"),
         ("step,iteration-time\n" + "1,x\n" * 20, "has no line of an iteration"),
     ],
 )

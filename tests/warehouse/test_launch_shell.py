@@ -29,7 +29,7 @@ def words(text: str) -> list[str]:
         ("export A=1 B=2\nlocal C=3\np.py $A$B$C", ["p.py", "123"]),
         ("A=1 B=2 p.py $X", ["p.py", "$X"]),
         ("cd /x && p.py 1 | tee log", ["tee", "log"]),
-        ("false || A=1\np.py ${A:-0}", ["p.py", "0"]),
+        ("false || A=1\ntrue || A=2\np.py ${A:-0}", ["p.py", "1"]),
     ],
 )
 def test_words_are_those_that_a_shell_makes(text: str, expected: list[str]) -> None:
@@ -78,6 +78,35 @@ def test_what_only_the_machine_knows_is_uncertain(block: str) -> None:
     assert "A" not in script.variables
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[ "$A" = 1 ] && F+=(--x)', ["--x"]),
+        ("[[ $A == 1 ]] && F+=(--x)", ["--x"]),
+        ("[[ -n $A ]] || F+=(--x 1)", ["--x"]),
+        ("[ $A = 1 ] && { F+=(--x); F+=(--y); }", ["--x", "--y"]),
+        ("F[2]=--x", ["--x"]),
+        ("F[${#F[@]}]=--x", ["--x"]),
+        ('if [ $# -ne 0 ]; then F="$*"; fi', ["$*"]),
+        ("[[ 1 == 1 ]] && F+=(--x)\n[[ 1 == 2 ]] && F+=(--y)\n[ 1 = 1 ] || F+=(--z)", []),
+        ("[ -d $A ] || mkdir -p $A && F+=(--x)", []),
+    ],
+)
+def test_arguments_that_may_be_given_are_kept(text: str, expected: list[str]) -> None:
+    script = read_script(f"F=()\n{text}\np.py ${{F[@]}}", "run.sh")
+    assert [flag for _, flag in script.uncertain] == expected
+    assert script.commands[-1].words[1:] == ([] if expected else ["--x"])
+
+
+def test_a_command_after_a_question_to_the_machine_is_uncertain() -> None:
+    commands = read_script("[ -f $A ] && p.py 1\ncd $A && p.py 2", "run.sh").commands
+    assert {each.words[1]: each.is_certain for each in commands if len(each.words) > 1} == {
+        "1": False,
+        "$A": True,
+        "2": True,
+    }
+
+
 def test_a_command_in_a_text_is_followed() -> None:
     text = 'A="--tp 4"\nCMD="cd /x; python p.py $A"\nsrun --x sh -c "${CMD} 2>&1"'
     found = [command.words for command in read_script(text, "run.sh").commands]
@@ -121,6 +150,8 @@ def test_a_broken_script_is_refused_with_its_line(text: str, reason: str) -> Non
         "\0\0 p.py \x1b[31m",
         'A="' + "\\\\" * 30_000 + '"',
         "x() " * 20_000,
+        "A=()\n" + "A+=(--x)\n" * 100_000,
+        "".join(f"A{number}=1\n" for number in range(100_000)),
         "if " * 5000 + "fi " * 10,
         "esac; fi; done; }; ) && || ;;",
     ],

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 Value = str | bool | list[str]
 """A value of an argument: a text, a switch, or several texts."""
 
-OFF = ("none", "null", "false", "")
+OFF = ("none", "null", "false", "auto", "")
+"""Values without effect; "auto" is that of the program, or of another file."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,7 @@ class Arguments:
     def has(self, flag: str) -> bool:
         """Return whether an argument is given, and not switched off."""
         value = self.values.get(flag)
-        return (
-            value is True
-            or (isinstance(value, str) and value.lower() not in OFF)
-            or (isinstance(value, list) and bool(value))
-        )
+        return value.lower() not in OFF if isinstance(value, str) else bool(value)
 
     def differs(self, flag: str) -> bool:
         """Return whether an argument that matters is on, and at no value that changes nothing."""

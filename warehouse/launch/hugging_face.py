@@ -21,10 +21,6 @@ _OTHERS = (
 """Words of `fsdp` -> the stage that they mean."""
 
 
-def _has_deepspeed(given: Arguments) -> bool:
-    return any(name.startswith(f"{_DS}.") for name in given.values) or given.has("zero-stage")
-
-
 def model(given: Arguments) -> None:
     """Note a model that is named alone: without its config.json."""
     if given.has("model_name_or_path") and "model" not in {*given.columns, *given.settled}:
@@ -53,7 +49,7 @@ def batch(given: Arguments) -> None:
 def _first(given: Arguments, *flags: str) -> int:
     """Return the first number that is given; "auto" leaves it to the next."""
     for flag in flags:
-        if given.has(flag) and given.text(flag) != "auto":
+        if given.has(flag):
             return given.number(flag, 1)
     return 0
 
@@ -64,9 +60,7 @@ def precision(given: Arguments) -> None:
         return
     named = given.text("torch_dtype", given.text("dtype"))
     for width, name in (("bf16", "bfloat16"), ("fp16", "float16")):
-        flag = f"{_DS}.{width}.enabled"
-        own = given.has(flag) and given.text(flag) != "auto"
-        if own or given.has(width) or named == name:
+        if given.has(f"{_DS}.{width}.enabled") or given.has(width) or named == name:
             given.put("precision", width)
             given.put("number_recipe", "none")
             return
@@ -83,24 +77,23 @@ def recomputation(given: Arguments) -> None:
 
 def zero(given: Arguments) -> None:
     """Read what is sharded, by DeepSpeed or FSDP; without either gradients alone are reduced."""
-    if _has_deepspeed(given):
+    if given.has("zero-stage") or any(name.startswith(f"{_DS}.") for name in given.values):
         given.put("framework", "deepspeed")
         stage = given.text("zero-stage", given.text(f"{_ZERO}.stage", "0"))
         given.put("zero_stage", stage, f"{_ZERO}.stage")
-        overlaps = given.text(f"{_ZERO}.overlap_comm", "true" if stage == "3" else "false")
-        if overlaps.lower() == "false" and given.whole("zero_stage", 0) < 3:
+        if given.whole("zero_stage", 0) < 3 and not given.has(f"{_ZERO}.overlap_comm"):
             given.put("gradient_overlap_fraction", "0")
         if given.text(f"{_DS}.communication_data_type") in ("fp32", "torch.float32"):
             given.put("reduced_gradient_bytes", "4")
         return
     given.put("framework", "fsdp_compile" if given.has("torch_compile") else "fsdp")
-    words = [*given.several("fsdp"), given.text("fsdp_config.fsdp_sharding_strategy")]
-    text = " ".join(words).lower()
+    flags = ("fsdp", "fsdp_config.fsdp_sharding_strategy")
+    text = " ".join(word for flag in flags for word in given.several(flag)).lower()
     stage = next(
         (stage for word, stage in _OTHERS if word in text), "3" if given.has("fsdp") else "0"
     )
-    if given.text("fsdp_config.reshard_after_forward", "true").lower() == "false" and stage == "3":
-        stage = "2"
+    kept = "fsdp_config.reshard_after_forward"
+    stage = "2" if stage == "3" and kept in given.values and not given.has(kept) else stage
     if "hybrid" in text:
         does = "states are sharded over a part of the replicas; the estimate shards over all"
         given.notes["fsdp"] = does

@@ -2,7 +2,8 @@
 
 The rule: of each start of the program, lines with any of its first `WARM_UP` iterations are left
 out, then those whose seconds are more than `FAR` times the scaled median absolute deviation, and
-more than `CLOSE` of the median, from the median. The step is the median of the rest.
+more than `CLOSE` of the median, from the median. The step is the median of the rest. A log in which
+more than `MOST_FAR` of the lines are that far has two speeds, and is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ WARM_UP = 5
 
 FAR = 5.0
 CLOSE = 0.02
+MOST_FAR = 0.25
 SCALE = 1.4826
 """The median absolute deviation times this is the standard deviation of a normal distribution."""
 
@@ -51,16 +53,12 @@ _SECONDS_COLUMNS = {
     "iteration-time": 1.0,
     "time_metrics/end_to_end(s)": 1.0,
     "train_step_timing in s": 1.0,
-    "iteration_time": 1.0,
-    "step_seconds": 1.0,
-    "step_time": 1.0,
     "elapsed time per iteration (ms)": 1e-3,
-    "iteration-time (ms)": 1e-3,
 }
 """Metric -> the seconds of its unit."""
 
 _TOKENS_COLUMN = "throughput(tps)"
-_CLOCK_COLUMNS = {"wall time": 1.0, "_timestamp": 1.0, "_runtime": 1.0, "relative time (wall)": 1.0}
+_CLOCK_COLUMNS = ("wall time", "_timestamp", "_runtime")
 
 
 class LoggedIteration(NamedTuple):
@@ -74,17 +72,12 @@ class LoggedIteration(NamedTuple):
 
 @dataclass(frozen=True)
 class LoggedStep:
-    """The step of a log: its median, the tenth and the ninetieth of a hundred, what was dropped."""
+    """The step of a log: its median, the tenth and the ninetieth of a hundred, both in words."""
 
     seconds: float
     low: float
     high: float
-    lines: tuple[str, ...]
-
-    @property
-    def note(self) -> str:
-        """The spread and what was dropped, in words."""
-        return "; ".join(self.lines)
+    note: str
 
 
 def read_log(path: Path, columns: Mapping[str, str]) -> LoggedStep:
@@ -166,16 +159,18 @@ def _of_csv(lines: Iterable[str], file: str, per_gpu: float | None) -> Iterator[
     rows = csv.reader(line.replace("\0", "") for line in lines)
     try:
         header = [name.strip() for name in next(rows, [])]
-        step = _column(header, _STEP_COLUMNS)
-        timed = {name: _column(header, (name,)) for name in (*_SECONDS_COLUMNS, _TOKENS_COLUMN)}
-        name = next((each for each, place in timed.items() if place is not None), "")
-        clock = next((_column(header, (c,)) for c in _CLOCK_COLUMNS if _column(header, (c,))), None)
-        clock = 0 if clock is None and header[:1] and header[0].lower() in _CLOCK_COLUMNS else clock
-        at = timed.get(name, clock)
-        if step is None or at is None:
-            known = ", ".join((*_SECONDS_COLUMNS, _TOKENS_COLUMN, *_CLOCK_COLUMNS))
+        plain = [each.rpartition(" - ")[2].lower() for each in header]  # W&B: run - name
+        step = next((plain.index(each) for each in _STEP_COLUMNS if each in plain), None)
+        timed = (*_SECONDS_COLUMNS, _TOKENS_COLUMN, *_CLOCK_COLUMNS)
+        name = next((each for each in timed if each in plain), "")
+        if plain.count(name) > 1:
+            reason = f"has {name} of {plain.count(name)} runs"
+            raise InputError(f"{file}: {reason}", "keep the column of one run")
+        if step is None or not name:
             reason = "has no column of steps with one of seconds"
-            raise InputError(f"{file}: {reason}", f"known: {', '.join(_STEP_COLUMNS)}; {known}")
+            hint = f"known: {', '.join(_STEP_COLUMNS)}; {', '.join(timed)}"
+            raise InputError(f"{file}: {reason}", hint)
+        at = plain.index(name)
         before: tuple[float, float] | None = None
         for row in rows:
             try:
@@ -186,7 +181,7 @@ def _of_csv(lines: Iterable[str], file: str, per_gpu: float | None) -> Iterator[
                 yield LoggedIteration(
                     rows.line_num, int(iteration), _by_tokens(value, per_gpu, file)
                 )
-            elif name:
+            elif name in _SECONDS_COLUMNS:
                 yield LoggedIteration(rows.line_num, int(iteration), value * _SECONDS_COLUMNS[name])
             else:
                 if before is not None and iteration > before[0]:
@@ -195,12 +190,6 @@ def _of_csv(lines: Iterable[str], file: str, per_gpu: float | None) -> Iterator[
                 before = iteration, value
     except csv.Error as error:
         raise InputError(f"{file}: line {rows.line_num}: is not valid CSV: {error}") from None
-
-
-def _column(header: Sequence[str], names: Sequence[str]) -> int | None:
-    """Return the place of a column; W&B writes ``run - name`` in exports of charts."""
-    plain = [name.rpartition(" - ")[2].lower() for name in header]
-    return next((plain.index(name) for name in names if name in plain), None)
 
 
 # ---- the step ----
@@ -216,23 +205,24 @@ def _step_of(entries: Sequence[LoggedIteration], file: str, batch: int | None) -
     cold = 0
     for part in starts:
         interval = part[1].iteration - part[0].iteration if len(part) > 1 else 1
-        begin = max(part[0].iteration - max(interval, 1), 0)
-        previous = begin
+        previous = begin = max(part[0].iteration - max(interval, 1), 0)
         for entry in part:
             if previous < begin + WARM_UP:
                 cold += 1
             else:
                 kept[entry.iteration] = entry
             previous = entry.iteration
+    again = len(entries) - cold - len(kept)
+    words += [f"{again} printed or run again dropped"] if again else []
     words.append(f"{cold} within the first {WARM_UP} iterations dropped")
     chosen, dropped = _of_batch([*kept.values()], file, batch)
     words += [dropped] if dropped else []
     usual, far = _usual([entry.seconds for entry in chosen], file, words)
     words.append(f"{far} far from the median dropped")
-    low, high = _ends(usual)
-    words.append(f"{median(usual):.4g} s is the median of {len(usual)}, {low:.4g} to {high:.4g} s")
-    words[-1] += " the middle four fifths"
-    return LoggedStep(median(usual), low, high, tuple(words))
+    low, *_, high = quantiles(usual, n=10, method="inclusive")
+    words.append(f"{median(usual):.4g} s is the median of {len(usual)}")
+    words[-1] += f", {low:.4g} to {high:.4g} s the middle four fifths"
+    return LoggedStep(median(usual), low, high, "; ".join(words))
 
 
 def _starts(entries: Sequence[LoggedIteration], file: str) -> list[list[LoggedIteration]]:
@@ -260,14 +250,13 @@ def _of_batch(
 ) -> tuple[Sequence[LoggedIteration], str]:
     """Return the lines of the run's batch, where a log has several, and what is dropped."""
     batches = {entry.batch for entry in entries if entry.batch is not None}
+    listed = ", ".join(map(str, sorted(batches)))
     if not batches or batch is None:
         if len(batches) > 1:
-            listed = ", ".join(map(str, sorted(each for each in batches if each)))
             raise InputError(f"{file}: has several batches: {listed}", "give --batch")
         return entries, ""
     chosen = [entry for entry in entries if entry.batch in (batch, None)]
     if not chosen:
-        listed = ", ".join(map(str, sorted(each for each in batches if each)))
         hint = "give the --batch whose steps are measured"
         raise InputError(f"{file}: has batches of {listed}, the run has {batch}", hint)
     others = len(entries) - len(chosen)
@@ -282,12 +271,11 @@ def _usual(seconds: Sequence[float], file: str, words: Sequence[str]) -> tuple[l
         spread = SCALE * median(abs(each - middle) for each in finite)
         most = max(FAR * spread, CLOSE * middle)
         usual = [each for each in finite if abs(each - middle) <= most]
+        if len(usual) < (1 - MOST_FAR) * len(seconds):
+            far = f"{len(seconds) - len(usual)} of {len(seconds)} lines"
+            reason = f"{far} are far from the median, {middle:.4g} s: the run has several speeds"
+            raise InputError(f"{file}: {reason}", "keep the lines of one speed, or give --seconds")
         if len(usual) >= LEAST:
             return usual, len(seconds) - len(usual)
     reason = f"leaves fewer than {LEAST} lines: {'; '.join(words)}"
     raise InputError(f"{file}: {reason}", "log more iterations, or give --seconds")
-
-
-def _ends(seconds: list[float]) -> tuple[float, float]:
-    tenths = quantiles(seconds, n=10, method="inclusive")
-    return tenths[0], tenths[-1]

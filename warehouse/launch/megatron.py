@@ -110,7 +110,11 @@ def expert_layers(given: Arguments) -> None:
         given.put("uses_router_bias", "true")
     kinds = _kinds(given, "moe-layer-freq", lambda number, n: (number - 1) % n == 0)
     dense, layers = kinds.index(True) if True in kinds else len(kinds), len(kinds)
-    periods = (n for n in range(2, layers) if kinds in (_every(n, layers), _last(n, layers)))
+    periods = (
+        n
+        for n in range(2, layers)
+        if any(kinds == [(at + first) % n == 0 for at in range(layers)] for first in (0, 1))
+    )
     if all(kinds[dense:]):
         given.put("num_dense_layers", dense, "moe-layer-freq")
     elif (period := next(periods, 0)) > 0:
@@ -119,14 +123,6 @@ def expert_layers(given: Arguments) -> None:
         given.put("num_dense_layers", kinds.count(False), "moe-layer-freq")
         does = "layers with and without experts alternate; read as if those without came first"
         given.notes["moe-layer-freq"] = does
-
-
-def _every(period: int, layers: int) -> list[bool]:
-    return [place % period == 0 for place in range(layers)]
-
-
-def _last(period: int, layers: int) -> list[bool]:
-    return [place % period == 0 for place in range(1, layers + 1)]
 
 
 def _kinds(given: Arguments, flag: str, is_kind: Callable[[int, int], bool]) -> list[bool]:

@@ -78,8 +78,8 @@ class LaunchFile:
         silent = sum(map(len, self.ignored.values()))
         lines = [
             f"read from {self.file} ({self.program}): {count(len(self.read), 'argument')}; "
-            f"{silent} change nothing here, {len(self.unmodelled)} matter and are not modelled, "
-            f"{len(self.unknown)} unknown"
+            f"no effect here: {silent}, not modelled: {len(self.unmodelled)}, "
+            f"unknown: {len(self.unknown)}"
         ]
         alike: dict[str, list[str]] = {}
         for flag, does in self.unmodelled.items():
@@ -87,7 +87,7 @@ class LaunchFile:
         lines += [f"not modelled: {', '.join(flags)}: {does}" for does, flags in alike.items()]
         lines += [f"unknown: {flag}{hint}" for flag, hint in self.unknown.items()]
         if self.unsettled:
-            lines.append(f"not read, as the file does not say whether: {_names(self.unsettled)}")
+            lines.append(f"may be given, and not read: {_names(self.unsettled)}")
         if self.lacking:
             lines.append(f"no inputs of this estimator: {', '.join(self.lacking)}")
         return lines
@@ -211,17 +211,25 @@ def _sorted(arguments: Arguments, file: str) -> LaunchFile:
         elif flag in known.matters and arguments.differs(flag):
             matters[name] = known.matters[flag]
         elif flag in known.matters or flag in known.refused:
-            ignored.setdefault("as it is off or at its default", []).append(name)
+            ignored.setdefault("off or at the default", []).append(name)
         else:
             names = [*known.flags, *known.ignored, *known.matters]
             near = get_close_matches(flag, names, n=1, cutoff=0.8)
-            unknown[name] = f"; did you mean {near[0]}?" if near else ""
+            unknown[name] = f"; did you mean {arguments.called(near[0])}?" if near else ""
     missing = {**known.absent, **(known.absent_of_experts if arguments.has("num-experts") else {})}
     matters |= {
         f"no {arguments.called(flag)}": does
         for flag, does in missing.items()
         if not arguments.has(flag)
     }
+    said = {*arguments.columns} | arguments.settled
+    if "seq_len" not in said:
+        matters["no length of sequences"] = "the estimate takes its own; give --seq-len"
+    if not {"model", "vocab_size"} & said:
+        does = "a tokenizer has the vocabulary, and is not read; give vocab_size=, or embedding, "
+        matters[f"no {arguments.called('vocab-size')}"] = (
+            f"{does}output layer and loss are left out"
+        )
     return LaunchFile(
         file,
         known.name,

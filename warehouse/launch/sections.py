@@ -149,7 +149,8 @@ def of_keys(text: str, path: Path) -> Given:
     program = next((name for name, is_one in _PROGRAMS.items() if is_one(content)), None)
     if program is None:
         names = ", ".join(table(name).name for name in _PROGRAMS)
-        raise InputError(f"{file}: has the keys of no program that is known", f"known: {names}")
+        hint = "a model goes with --model" if "hidden_size" in content else f"known: {names}"
+        raise InputError(f"{file}: has the keys of no program that is known", hint)
     known, values = table(program), paths(content, file)
     if program == "deepspeed":
         values = {f"deepspeed.{name}": value for name, value in values.items()}
@@ -163,9 +164,9 @@ def of_keys(text: str, path: Path) -> Given:
 
 
 def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict[str, Value]:
-    """Return arguments with those of the JSON that they name for DeepSpeed; "auto" is left out."""
+    """Return arguments with those of the JSON that they name for DeepSpeed or FSDP."""
     found = dict(values)
-    for flag in ("deepspeed", "deepspeed_config", "deepspeed-config"):
+    for flag in ("deepspeed", "deepspeed_config", "deepspeed-config", "fsdp_config"):
         named = values.get(flag)
         if isinstance(named, str) and named.endswith(".json"):
             path = folder / named
@@ -174,12 +175,9 @@ def with_deepspeed(values: Mapping[str, Value], folder: Path, file: str) -> dict
                 raise InputError(f"{file}: `{flag}` {named}: there is no such file", hint)
             text = read_text(path, MAX_BYTES, HINT)
             more = paths(json_object(text, str(path), HINT), str(path))
-            found |= {f"deepspeed.{name}": value for name, value in more.items()}
-    return {
-        name: value
-        for name, value in found.items()
-        if not (name.startswith("deepspeed.") and value == "auto")
-    }
+            section = flag if flag == "fsdp_config" else "deepspeed"
+            found |= {f"{section}.{name}": value for name, value in more.items()}
+    return found
 
 
 def model_beside(values: Mapping[str, Value], folder: Path) -> dict[str, str]:
@@ -235,14 +233,20 @@ def as_arguments(
         if not known.knows(flag):  # a part of a key that is known
             above = (each.replace("_", "-") for each in reversed(path.split(".")[1:-1]))
             if (whole := next(filter(known.knows, above), None)) is not None:
-                ignored[path] = f"as a part of {whole.replace('-', '_')}"
-                arguments.setdefault(whole, True)
-                places.setdefault(whole, path.rpartition(".")[0])
+                ignored[path] = known.why_ignored(whole) or f"a part of {whole.replace('-', '_')}"
+                if ignored[path] != known.why_ignored(whole):
+                    arguments.setdefault(whole, True)
+                    places.setdefault(whole, path.rpartition(".")[0])
                 continue
-        if flag in arguments and value in ("none", [], ""):
-            continue
+        if flag in arguments:
+            is_empty = value in ("none", [], "")
+            ignored[path if is_empty else places[flag]] = (
+                "as another key of the same argument counts"
+            )
+            if is_empty:
+                continue
         if value == "none" and not known.knows(flag):
-            ignored[path] = "as it has no value"
+            ignored[path] = "without a value"
             continue
         arguments[flag], places[flag] = value, path
     return arguments, places, ignored
@@ -252,7 +256,8 @@ def _meant(key: str, value: Value, known: ProgramTable) -> tuple[str, Value]:
     """Return the argument that a key means, and its value; a switch may be the opposite."""
     plain = key.lstrip("!").replace("_", "-")
     if key.startswith("!"):
-        return plain, _opposite(value)
+        has_none = isinstance(value, list) or value == "none"
+        return plain, value if has_none else value in (False, "false", "False")
     if known.knows(plain):
         return plain, value
     if isinstance(value, bool):
@@ -263,9 +268,3 @@ def _meant(key: str, value: Value, known: ProgramTable) -> tuple[str, Value]:
         if known.knows(prefix + plain):
             return prefix + plain, value
     return key, value
-
-
-def _opposite(value: Value) -> Value:
-    return (
-        value if isinstance(value, list) or value == "none" else value in (False, "false", "False")
-    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -20,18 +20,19 @@ MOST_TEXT = 1_000_000
 """Characters that the variables of a script may hold together."""
 
 _DEEPEST = 20
-"""Defaults within defaults, and commands within texts of commands."""
+"""Commands within texts of commands."""
 
+_EXPANSION = re.compile(
+    r"\$\(\((?:[^()]|\([^()]*\))*\)\)|\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`|"
+    r"\$\{(?:[^{}]|\{[^{}]*\})*\}|\$[A-Za-z_]\w*|\$[0-9@*#?!$]"
+)
 _PIECE = re.compile(
-    r"""
+    rf"""
     (?P<space>(?:[ \t\r]|\\\r?\n)+)
   | (?P<comment>\#[^\n]*)
   | (?P<single>'[^']*')
   | (?P<double>"(?:[^"\\]|\\.)*")
-  | (?P<expansion>
-        \$\(\((?:[^()]|\([^()]*\))*\)\) | \$\((?:[^()]|\([^()]*\))*\) | `[^`]*`
-      | \$\{(?:[^{}]|\{[^{}]*\})*\} | \$[A-Za-z_][A-Za-z0-9_]* | \$[0-9@*\#?!$]
-    )
+  | (?P<expansion>{_EXPANSION.pattern})
   | (?P<escape>\\.)
   | (?P<heredoc><<-?[ \t]*(?P<mark>['"]?\w+['"]?)[^\n]*)
   | (?P<redirection>[0-9]?>&[0-9-]|&>>?)
@@ -41,28 +42,10 @@ _PIECE = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_EXPANSION = re.compile(
-    r"\$\(\((?:[^()]|\([^()]*\))*\)\)|\$\{(?:[^{}]|\{[^{}]*\})*\}|\$[A-Za-z_][A-Za-z0-9_]*|\$[0-9@*#?!$]"
-)
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _BRACED = re.compile(r"([A-Za-z_]\w*|[0-9@*]+)(\[[@*0-9]+\])?(?:(:?[-=+?])(.*))?", re.DOTALL)
 
-_Compare = Callable[[int, int], bool]
-_NUMBER_TESTS: dict[str, _Compare] = {
-    "-eq": operator.eq,
-    "-ne": operator.ne,
-    "-lt": operator.lt,
-    "-le": operator.le,
-    "-gt": operator.gt,
-    "-ge": operator.ge,
-}
-_ARITHMETIC: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+_ARITHMETIC = {"Add": "add", "Sub": "sub", "Mult": "mul", "Div": "floordiv", "Mod": "mod"}
 _LOOPS = ("for", "while", "until", "select")
 _SHELLS = ("sbatch", "srun", "bash", "sh")
 _DECLARING = ("export", "local", "declare", "typeset", "readonly")
@@ -141,16 +124,19 @@ def _commands(text: str, file: str) -> Iterator[tuple[int, str, list[Word]]]:
             words += [word] if word.parts else []
             word = Word()
             if kind == "operator" and not outer:
-                if piece in ("&&", "||") and any(each.literal == "[[" for each in words):
+                literals = [each.literal for each in words]
+                if piece in ("&&", "||") and "[[" in literals and "]]" not in literals:
                     words.append(Word([("text", piece)]))
                     continue
                 if words:
                     yield start, before, words
                 words, before = [], piece if piece in ("&&", "||") else ";"
             elif kind == "heredoc":
-                body, skip_to = _heredoc(text, match)
-                if words and words[0].literal in _SHELLS:
-                    words.append(Word([("double", body)]))
+                mark = re.escape(match["mark"].strip("'\""))
+                end = re.compile(rf"^\s*{mark}\s*$|\Z", re.MULTILINE).search(text, match.end())
+                skip_to = end.end() if end else len(text)
+                if end and words and words[0].literal in _SHELLS:
+                    words.append(Word([("double", text[match.end() : end.start()])]))
                 line += text.count("\n", match.end(), skip_to)
     if outer:
         raise InputError(f"{file}: line {start}: an array is not closed", "close it with )")
@@ -170,13 +156,22 @@ def _kind(match: re.Match[str], word: Word, *, is_inside: bool) -> str:
     return "text" if word.parts and is_inner else kind
 
 
-def _heredoc(text: str, begin: re.Match[str]) -> tuple[str, int]:
-    """Return the text up to a mark, and where the line of the mark ends."""
-    mark = re.escape(begin["mark"].strip("'\""))
-    end = re.compile(rf"^\s*{mark}\s*$", re.MULTILINE).search(text, begin.end())
-    if end is None:
-        return text[begin.end() :], len(text)
-    return text[begin.end() : end.start()], end.end()
+@dataclass
+class _Block:
+    """An `if`, a `case` or another block: whether what is in it runs, and a branch before it did.
+
+    None: nobody knows.
+    """
+
+    runs: bool | None = None
+    has_run: bool | None = False
+    subject: str | None = None
+
+    def branch(self, *, met: bool | None) -> None:
+        """Begin another branch, which runs if no one before did and its condition is met."""
+        before = self.runs, self.has_run
+        self.has_run = True if True in before else None if None in before else False
+        self.runs = False if self.has_run or met is False else None if self.has_run is None else met
 
 
 class _Run:
@@ -184,56 +179,67 @@ class _Run:
 
     Attributes
     ----------
-    frames
-        For each block around the command whether what is in it runs; None: nobody knows.
-    taken
-        For each `if` whether one of its branches ran.
-    cases
-        For each `case` its place in `frames` and what it compares; `met` has those that matched.
+    blocks
+        Those around the command, the innermost last.
     status
-        Whether the last command succeeded.
+        Whether the last command succeeded; None: nobody knows.
+    held
+        Characters that the variables have.
     """
 
     def __init__(self, file: str) -> None:
         self.file, self.script = file, Script()
-        self.frames: list[bool | None] = []
-        self.taken: list[bool | None] = []
-        self.cases: list[tuple[int, str]] = []
-        self.met: set[int] = set()
+        self.blocks: list[_Block] = []
         self.status: bool | None = True
+        self.held = 0
         self.is_condition = self.is_function = False
 
-    def text(self, text: str, depth: int) -> None:
-        """Follow a text of commands."""
+    @property
+    def is_certain(self) -> bool:
+        """Whether the command runs for all that the script says."""
+        return all(block.runs is not None for block in self.blocks)
+
+    def text(self, text: str, depth: int, at: int = 0) -> None:
+        """Follow a text of commands, which may be a part of a line."""
         if depth > _DEEPEST:
             raise InputError(f"{self.file}: commands within commands go too deep")
         for line, before, words in _commands(text, self.file):
-            self.take(line, before, words, depth)
+            self.take(at or line, before, words, depth)
 
     def take(self, line: int, before: str, words: list[Word], depth: int) -> None:
         """Follow a command."""
         if words[0].literal == "case" and len(words) > 2:
-            self.cases.append((len(self.frames), self.joined(words[1])))
-            self.frames.append(None)
+            self.blocks.append(_Block(False, subject=self.joined(words[1])))
             words = words[3:]  # case SUBJECT in
-        while words and (self.is_keyword(words[0].literal) or self.is_pattern(words[0])):
+        runs = self.follows(before)
+        while words and (self.is_keyword(words[0].literal, runs) or self.is_pattern(words[0])):
+            runs = True if words[0].literal == "{" else runs
             words = words[1:]
-        if not words or False in self.frames:
+        if not words or runs is False or any(block.runs is False for block in self.blocks):
             return
-        if (before == "&&" and self.status is False) or (
-            before == "||" and self.status is not False
-        ):
-            return
+        self.blocks += [_Block()] if runs is None else []
+        self.run(line, before, words, depth)
+        if runs is None:
+            self.blocks.pop()
+            self.status = (before == "||" and self.status) or None
+
+    def follows(self, before: str) -> bool | None:
+        """Return whether a command runs after the last one; None: nobody knows."""
+        if before == ";" or (self.status is None and self.is_condition):
+            return before != "||"
+        return self.status if before == "&&" or self.status is None else not self.status
+
+    def run(self, line: int, before: str, words: list[Word], depth: int) -> None:
+        """Follow a command that runs, or may run."""
         if words[0].literal in ("[", "[[", "test", "!"):
-            found = self.test([self.joined(word) for word in words])
-            self.status = found
-            if self.is_condition and (before != "&&" or self.frames[-1] or found is False):
-                self.frames[-1] = found
+            self.status = found = self.test([self.joined(word) for word in words])
+            if self.is_condition and (before != "&&" or self.blocks[-1].runs or found is False):
+                self.blocks[-1].runs = found
             return
         if self.is_condition:
-            self.frames[-1] = None  # a program answers
+            self.blocks[-1].runs = None  # a program answers
             return
-        self.status = None
+        self.status = words[0].literal != "false"  # programs are taken to succeed
         if words[0].literal in _DECLARING:
             words = [word for word in words[1:] if not word.literal.startswith("-")]
         while words and (name := _ASSIGNED.match(words[0].literal)):
@@ -242,48 +248,31 @@ class _Run:
         expanded = [text for word in words for text in self.fields(word)]
         if not expanded:
             return
-        self.script.commands.append(RunCommand(line, expanded, None not in self.frames))
+        if re.match(r"\w+\[", expanded[0]):  # an element of an array
+            self.may_give(line, [text.partition("]=")[2] for text in expanded])
+            return
+        self.script.commands.append(RunCommand(line, expanded, self.is_certain))
         for text in expanded:  # eval, or bash -c "..."
             if re.search(r"\s--?\w", text) and (expanded[0] in ("eval", *_SHELLS) or ".py" in text):
-                lines = len(self.script.commands)
-                self.text(text, depth + 1)
-                inner = self.script.commands[lines:]
-                self.script.commands[lines:] = [
-                    RunCommand(line, each.words, each.is_certain) for each in inner
-                ]
+                self.text(text, depth + 1, line)
 
-    def is_keyword(self, word: str) -> bool:
+    def is_keyword(self, word: str, runs: bool | None) -> bool:
         """Return whether a word is one of the grammar; follow it."""
         if word == "if":
-            self.frames.append(None)
-            self.taken.append(False)
+            self.blocks.append(_Block())
             self.is_condition = True
-        elif word in ("elif", "else") and self.taken and self.frames:
-            met = self.frames[-1]
-            self.taken[-1] = (
-                True
-                if True in (met, self.taken[-1])
-                else None
-                if None in (met, self.taken[-1])
-                else False
-            )
-            rest = self.taken[-1]
-            self.frames[-1] = False if rest else None if rest is None else True
-            self.is_condition = word == "elif" and rest is False
+        elif word in ("elif", "else") and self.blocks:
+            self.blocks[-1].branch(met=True)
+            self.is_condition = word == "elif" and self.blocks[-1].runs is True
         elif word == "then":
             self.is_condition = False
-        elif word in _LOOPS or (word == "{" and self.is_function):
-            self.frames.append(None)
+        elif word in _LOOPS or word == "{":
+            is_open = word != "{" or self.is_function
+            self.blocks.append(_Block(None if is_open else runs))
             self.is_function = False
-        elif word == "{":
-            self.frames.append(True)
-        elif word in ("fi", "done", "esac", "}") and self.frames:
-            self.frames.pop()
+        elif word in ("fi", "done", "esac", "}") and self.blocks:
+            self.blocks.pop()
             self.is_condition = False
-            if word == "fi" and self.taken:
-                self.taken.pop()
-            if word == "esac" and self.cases:
-                self.met.discard(self.cases.pop()[0])
         elif word == "function" or word.endswith("()"):
             self.is_function = True
         elif word != "do":
@@ -291,19 +280,13 @@ class _Run:
         return True
 
     def is_pattern(self, word: Word) -> bool:
-        """Return whether a word is a pattern of the innermost `case`; follow it."""
-        is_last = bool(self.cases) and self.cases[-1][0] == len(self.frames) - 1
-        if not is_last or not word.parts or not word.parts[-1][1].endswith(")"):
+        """Return whether a word is a pattern of the innermost block, a `case`; follow it."""
+        subject = self.blocks[-1].subject if self.blocks else None
+        if subject is None or not word.parts or not word.parts[-1][1].endswith(")"):
             return False
-        at, subject = self.cases[-1]
         patterns = self.joined(word).strip("()").split("|")
-        if at in self.met:
-            self.frames[-1] = False
-        elif "$" in subject:
-            self.frames[-1] = None
-        else:
-            self.frames[-1] = any(fnmatchcase(subject, pattern.strip()) for pattern in patterns)
-            self.met |= {at} if self.frames[-1] else set()
+        is_met = any(fnmatchcase(subject, pattern.strip()) for pattern in patterns)
+        self.blocks[-1].branch(met=None if "$" in subject else is_met)
         return True
 
     # ---- conditions ----
@@ -331,8 +314,8 @@ class _Run:
         left, sign, right = words
         if sign in ("=", "==", "!="):
             return (left == right) == (sign != "!=")
-        if sign in _NUMBER_TESTS and left.isdecimal() and right.isdecimal():
-            return _NUMBER_TESTS[sign](int(left), int(right))
+        if re.fullmatch("-(eq|ne|[lg][te])", sign) and left.isdecimal() and right.isdecimal():
+            return bool(getattr(operator, sign[1:])(int(left), int(right)))
         return None
 
     # ---- variables ----
@@ -344,18 +327,25 @@ class _Run:
         else:
             rest = Word([("text", word.literal.partition("=")[2]), *word.parts[1:]])
             values = [self.joined(rest)]
-        if None in self.frames:
-            flags = [text for value in values for text in value.split() if text.startswith("--")]
-            self.script.uncertain += [(line, flag.partition("=")[0]) for flag in flags]
+        if not self.is_certain:
+            self.may_give(line, values)
             return
-        former = self.script.variables.get(name, [])
-        if is_added:
-            values = former + values if word.array is not None else ["".join([*former, *values])]
-        self.script.variables[name] = values
-        held = sum(len(text) + 1 for texts in self.script.variables.values() for text in texts)
-        if held > MOST_TEXT:
+        held = self.script.variables.setdefault(name, [])
+        if word.array is None and is_added:
+            values = ["".join([*held, *values])]
+        if word.array is None or not is_added:
+            self.held -= sum(map(len, held)) + len(held)
+            held.clear()
+        self.held += sum(map(len, values)) + len(values)
+        held += values
+        if self.held > MOST_TEXT:
             reason = f"variables hold more than {MOST_TEXT:,} characters"
             raise InputError(f"{self.file}: line {line}: {reason}")
+
+    def may_give(self, line: int, values: Iterable[str]) -> None:
+        """Keep the flags of values that nobody knows whether they count."""
+        words = (word for word in " ".join(values).split() if word.startswith(("--", "$@", "$*")))
+        self.script.uncertain += [(line, word.partition("=")[0]) for word in words]
 
     def fields(self, word: Word) -> list[str]:
         """Return the words that a word becomes; what is not quoted is split at spaces."""
@@ -364,7 +354,8 @@ class _Run:
         for kind, text in word.parts:
             values = [self.unquoted(kind, text)]
             if kind == "expansion":
-                values = " ".join(self.expanded(text)).split()
+                values = self.expanded(text)
+                values = values if values == [text] else " ".join(values).split()
             elif kind == "double" and re.fullmatch(r"\$\{\w+\[@\]\}", text):
                 values = self.expanded(text)
             if not values:
@@ -385,10 +376,8 @@ class _Run:
             return " ".join(self.expanded(text))
         return text[1:] if kind == "escape" else text
 
-    def expanded(self, text: str, depth: int = 0) -> list[str]:
+    def expanded(self, text: str) -> list[str]:
         """Return what stands for an expansion; itself if the script does not say."""
-        if depth > _DEEPEST:
-            return [text]
         if text.startswith("$(("):
             number = self.number(text[3:-2])
             return [text if number is None else str(number)]
@@ -413,8 +402,7 @@ class _Run:
     def number(self, text: str) -> int | None:
         """Return the value of a sum or a product; None if the script does not say."""
         text = _EXPANSION.sub(lambda match: self.expanded(match[0])[0], text)
-        names = self.script.variables
-        text = re.sub(r"[A-Za-z_]\w*", lambda m: (names.get(m[0]) or [m[0]])[0], text)
+        text = re.sub(r"[A-Za-z_]\w*", lambda m: self.expanded(f"${{{m[0]}:-{m[0]}}}")[0], text)
         try:
             return _value(ast.parse(text.strip(), mode="eval").body)
         except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError, MemoryError):
@@ -425,7 +413,8 @@ def _value(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return node.value
     if isinstance(node, ast.BinOp):
-        value = _ARITHMETIC[type(node.op)](_value(node.left), _value(node.right))
+        calculate = getattr(operator, _ARITHMETIC[type(node.op).__name__])
+        value = int(calculate(_value(node.left), _value(node.right)))
         if abs(value) < 2**63:
             return value
     raise ValueError

@@ -50,7 +50,9 @@ def named(module: str, config: str, file: str) -> tuple[dict[str, str], dict[str
     if row is None:
         known = [name for each, name in configurations() if each == module]
         hint = nearest(config, known or sorted({each for each, _ in configurations()}))
-        reason = f"--module {module} --config {config} is no configuration that is known"
+        reason = (
+            f"--module {module or '?'} --config {config or '?'} is no configuration that is known"
+        )
         raise InputError(f"{file}: {reason}", f"{hint}; those of pytorch/torchtitan @b5bcd76c")
     if row["refused"]:
         reason = f"--config {config} has {row['refused']}, which the estimates do not have"
@@ -58,11 +60,8 @@ def named(module: str, config: str, file: str) -> tuple[dict[str, str], dict[str
     filled = {name: text for name, text in row.items() if text}
     columns = {name: text for name, text in filled.items() if name in COLUMNS}
     others = ("module", "config", "refused", *columns)
-    return columns, {name: _switch(text) for name, text in filled.items() if name not in others}
-
-
-def _switch(text: str) -> Value:
-    return {"true": True, "false": False}.get(text, text)
+    switch: dict[str, Value] = {"true": True, "false": False}
+    return columns, {n: switch.get(text, text) for n, text in filled.items() if n not in others}
 
 
 def chosen(words: Sequence[str], values: Mapping[str, Value]) -> dict[str, Value]:
