@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from estimators.contract import Refusal
+
 if TYPE_CHECKING:
     from warehouse.launch.arguments import Value
     from warehouse.launch.table import Flag, ProgramTable
@@ -88,9 +90,48 @@ def _agreed(found: Found, values: Values) -> Found:
         left_out.add("num-virtual-stages-per-pipeline-rank")
     if values["uses_linear_bias"]:  # the router is linear, too
         left_out.add("moe-router-enable-expert-bias")
+    if "moe-router-num-groups" not in found:
+        left_out.add("moe-router-group-topk")
     if values["kv_lora_rank"]:  # its norms are those of the latents
         found["qk-layernorm"] = True
     return {name: value for name, value in found.items() if name not in left_out}
+
+
+def conflicts(values: Values) -> list[Refusal]:
+    """Return the columns that Megatron-Core refuses beside others."""
+    is_split = values["counts_embedding"] or values["counts_loss"]
+    is_sized = values["layers_in_first_stage"] or values["layers_in_last_stage"]
+    graphs = values["uses_cuda_graphs"] and not values["captures_whole_steps"]
+    is_plain = values["pipeline_parallel"] > 1 and values["virtual_pipeline"] == 1
+    rules = (
+        ("counts_loss", is_split and is_sized, "goes with no layers_in_first_stage or _last_stage"),
+        (
+            "uses_cuda_graphs",
+            graphs and values["activation_recompute"] == "full",
+            "captures no layers that are recomputed as a whole; captures_whole_steps=true does",
+        ),
+        (
+            "overlaps_expert_comm",
+            values["overlaps_expert_comm"] and is_plain,
+            "needs chunks where there are stages: virtual_pipeline of 2 or more",
+        ),
+        (
+            "overlaps_expert_comm",
+            values["overlaps_expert_comm"] and values["activation_recompute"] == "full",
+            "goes with no layers that are recomputed as a whole",
+        ),
+        (
+            "keeps_quantized_weights",
+            values["keeps_quantized_weights"] and values["zero_stage"] == 0,
+            "needs a sharded optimizer: zero_stage=1, or keeps_quantized_weights=false",
+        ),
+    )
+    is_mixture = values["num_experts"] > 1
+    return [
+        Refusal(name, values[name], reason)
+        for name, is_one, reason in rules
+        if is_one and (is_mixture or name != "overlaps_expert_comm")
+    ]
 
 
 # ---- one function for each that reads ----
@@ -101,7 +142,9 @@ def _ffn(values: Values) -> Found:
     found: Found = {"ffn-hidden-size": width} if width else {}
     if values["uses_glu"]:
         is_clamped = bool(values["uses_gate_clamp"])
-        found |= {"quick-geglu": True, "glu-linear-offset": "1.0"} if is_clamped else {"swiglu": True}
+        found |= (
+            {"quick-geglu": True, "glu-linear-offset": "1.0"} if is_clamped else {"swiglu": True}
+        )
     return found
 
 

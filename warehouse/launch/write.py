@@ -21,7 +21,7 @@ from estimators.contract import Refusal, RefusedError
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import show_configuration
-from warehouse.launch.backwards import arguments_of, text_of
+from warehouse.launch.backwards import arguments_of, conflicts, text_of
 from warehouse.launch.read import launch_of
 from warehouse.launch.table import table
 from warehouse.show.units import layout_in_words
@@ -38,7 +38,8 @@ _PLACEMENT = {
     *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage", "counts_embedding"),
     *("counts_loss", "virtual_pipeline"),
 }
-_NAMES = ("model", "num_gpus", "framework", "profile")
+_NAMES = ("model", "profile")
+"""Columns of names alone: their values are in others."""
 _LARGEST_SERVER = 16
 """GPUs of the largest server; a larger NVLink domain is a rack of servers with four each."""
 
@@ -79,16 +80,21 @@ class RunToLaunch:
         return int(self.planned.values["num_gpus"] or 1) // self.per_node
 
 
-def launch_text(program: str, run: RunToLaunch, *, slurm: bool = False) -> str:
-    """Return the launch file of a layout for a program; refuse what it cannot say, by column."""
+def check_program(program: str) -> None:
+    """Refuse the name of a program that no launch file is written for."""
+    hint = f"choose {', '.join(_WRITERS)}"
     if program in READ_ONLY:
         reason = f"launch files of {table(program).name} are read, not written"
-        raise UsageError(f"`--launch` {program}: {reason}", f"choose {', '.join(_WRITERS)}")
+        raise UsageError(f"`--launch` {program}: {reason}", hint)
     if program not in _WRITERS:
-        raise UsageError(f"`--launch` {program} is not known", f"choose {', '.join(_WRITERS)}")
-    name = run.planned.estimator.name
+        raise UsageError(f"`--launch` {program} is not a program that is known", hint)
+
+
+def launch_text(program: str, run: RunToLaunch, *, slurm: bool = False) -> str:
+    """Return the launch file of a layout for a program; refuse what it cannot say, by column."""
+    check_program(program)
     if "framework" not in run.planned.problem:
-        reason = f"the layouts of {name} are those of no program"
+        reason = f"the layouts of {run.planned.estimator.name} are those of no program"
         raise UsageError(f"`--launch` {program}: {reason}", "plan with the default estimator")
     return _WRITERS[program](run, slurm)
 
@@ -110,19 +116,23 @@ def read_again(run: RunToLaunch, text: str, name: str) -> None:
         )
     except RefusedError as error:
         raise _refused(launch.program, error.refusals) from None
-    is_same_step = all(_is_same(found.results[n], planned.results[n]) for n in found.results)
-    must = {*planned.estimator.shape_columns, *planned.relation.keys, "num_gpus"}
+    measures = planned.relation.measures  # what follows from them may count the names of choices
+    others = [n for n in measures if not _is_same(found.results[n], planned.results[n])]
+    must = {*planned.estimator.shape_columns, *planned.relation.keys, "num_gpus"} - _PLACEMENT
+    must -= {"head_size"} if planned.values["kv_lora_rank"] else set()  # latents have other sizes
     wanted = {**planned.problem, **planned.layout}
     got = {**found.problem, **found.layout}
+    names = [n for n in wanted if n not in _NAMES and not _is_same(wanted[n], got[n])]
+    names = [name for name in names if name in must] or (names if others else [])
     differing = [
-        Refusal(column, wanted[column], f"cannot be said: the file would be read as {got[column]}")
-        for column in wanted
-        if not _is_same(wanted[column], got[column])
-        and column not in ("model", "profile")
-        and not (is_same_step and column not in must - _PLACEMENT)
+        Refusal(name, wanted[name], f"cannot be said: the file would be read as {got[name]}")
+        for name in names
+    ] or [
+        Refusal(name, planned.results[name], f"would be {found.results[name]} as the file is read")
+        for name in others
     ]
-    if differing or not is_same_step:
-        raise _refused(launch.program, differing or [_other_step(planned, found)])
+    if differing:
+        raise _refused(launch.program, differing)
 
 
 def _said_by(run: RunToLaunch) -> set[str]:
@@ -130,12 +140,6 @@ def _said_by(run: RunToLaunch) -> set[str]:
     planned = run.planned
     names = {*planned.estimator.shape_columns, *planned.estimator.choice_columns}
     return names | {*planned.relation.keys, "model", "num_gpus", "global_batch_size", "framework"}
-
-
-def _other_step(planned: Evaluation, found: Evaluation) -> Refusal:
-    name = next(n for n in found.results if not _is_same(found.results[n], planned.results[n]))
-    reason = f"would be {found.results[name]} as the file is read"
-    return Refusal(name, planned.results[name], reason)
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -158,6 +162,8 @@ def _arguments(run: RunToLaunch, program: str) -> Found:
     if values["framework"] != known.framework:
         reason = f"is not the program of {known.name}, which is {known.framework}"
         raise _refused(known.name, [Refusal("framework", values["framework"], reason)])
+    if refusals := conflicts(values):
+        raise _refused(known.name, refusals)
     found = arguments_of(values, known)
     stages = run.planned.estimator.uneven_stages(values)
     if stages is not None and not stages.flags:
@@ -181,17 +187,17 @@ def _needed(run: RunToLaunch, found: Found) -> Found:
         needed |= {"moe-grouped-gemm": True, "moe-permute-fusion": True}
         needed["moe-router-load-balancing-type"] = "aux_loss"
         needed["moe-aux-loss-coeff"] = "1e-3"
+        if values["experts_per_token"] == 1:
+            needed["moe-router-pre-softmax"] = True
     if values["dispatcher"] == "flex" and values["num_experts"] > 1:
         needed["moe-router-dtype"] = "fp32"
     if "moe-router-enable-expert-bias" in found:
         needed["moe-router-score-function"] = "sigmoid"
-    if "overlap-moe-expert-parallel-comm" in found:
-        needed["delay-wgrad-compute"] = False
     backends = {"cudnn": "fused", "flash": "flash"}
     program = text_of(values["attention_program"]).partition("_")[0]
     if values["attention"] == "flash" and program in backends:
         needed["attention-backend"] = backends[program]
-    return {name: value for name, value in needed.items() if value is not False}
+    return needed
 
 
 def environment(run: RunToLaunch) -> dict[str, str]:
@@ -258,7 +264,7 @@ def _megatron(run: RunToLaunch, slurm: bool) -> str:
         arguments=" ".join(used),
         steps=steps.strip(),
     )
-    read_again(run, text, "launch.sh")
+    read_again(run, text, "launch file")
     return text
 
 
