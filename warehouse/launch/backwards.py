@@ -104,11 +104,17 @@ def conflicts(values: Values) -> list[Refusal]:
     graphs = values["uses_cuda_graphs"] and not values["captures_whole_steps"]
     is_plain = values["pipeline_parallel"] > 1 and values["virtual_pipeline"] == 1
     rules = (
+        ("vocab_size", not values["vocab_size"], "is missing: the program trains on tokens"),
         ("counts_loss", is_split and is_sized, "goes with no layers_in_first_stage or _last_stage"),
         (
             "uses_cuda_graphs",
             graphs and values["activation_recompute"] == "full",
             "captures no layers that are recomputed as a whole; captures_whole_steps=true does",
+        ),
+        (
+            "recompute_modules",
+            graphs and "moe" in text_of(values["recompute_modules"]).split("+"),
+            "has moe, whose router is captured; uses_cuda_graphs=false, or without moe",
         ),
         (
             "overlaps_expert_comm",

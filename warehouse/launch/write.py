@@ -22,6 +22,7 @@ from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import show_configuration
 from warehouse.launch.backwards import arguments_of, conflicts, text_of
+from warehouse.launch.bridge import keys_of
 from warehouse.launch.read import launch_of
 from warehouse.launch.table import table
 from warehouse.show.units import layout_in_words
@@ -334,4 +335,18 @@ def _about(run: RunToLaunch) -> str:
     return "\n".join(f"# {line}" for line in lines if line)
 
 
-_WRITERS: dict[str, Callable[[RunToLaunch, bool], str]] = {"megatron": _megatron}
+# ---- Megatron-Bridge ----
+
+
+def _bridge(run: RunToLaunch, slurm: bool) -> str:
+    found = _arguments(run, "bridge")
+    replicas = int(run.planned.layout["data_parallel"] or 1)
+    keys = keys_of(found, replicas, environment(run), run.num_steps or 100)
+    read_again(run, keys, "launch file.yaml")
+    return _filled("bridge_slurm.sh" if slurm else "bridge.yaml", run, slurm=slurm, keys=keys)
+
+
+_WRITERS: dict[str, Callable[[RunToLaunch, bool], str]] = {
+    "megatron": _megatron,
+    "bridge": _bridge,
+}
