@@ -89,7 +89,11 @@ def keys_of(found: Found, replicas: int, env: Mapping[str, str], steps: int) -> 
         model |= {"_target_": _LATENT, "multi_latent_attention": True}
     is_clamped = "quick-geglu" in found
     model["gated_linear_unit"] = bool(found.get("swiglu")) or is_clamped
-    gated = "megatron.core.fusions.fused_bias_geglu.quick_gelu" if is_clamped else "torch.nn.functional.silu"
+    gated = (
+        "megatron.core.fusions.fused_bias_geglu.quick_gelu"
+        if is_clamped
+        else "torch.nn.functional.silu"
+    )
     is_gated = model["gated_linear_unit"]
     model["activation_func"] = _named(gated if is_gated else "torch.nn.functional.gelu")
     if (backend := str(found.get("attention-backend", ""))) in _BACKENDS:

@@ -25,6 +25,12 @@ from warehouse.launch.backwards import arguments_of, conflicts, text_of
 from warehouse.launch.bridge import keys_of
 from warehouse.launch.read import launch_of
 from warehouse.launch.table import table
+from warehouse.launch.trainer_config import (
+    command_of,
+    fields_of,
+    function_of,
+    same_shapes,
+)
 from warehouse.show.units import layout_in_words
 
 if TYPE_CHECKING:
@@ -346,7 +352,36 @@ def _bridge(run: RunToLaunch, slurm: bool) -> str:
     return _filled("bridge_slurm.sh" if slurm else "bridge.yaml", run, slurm=slurm, keys=keys)
 
 
+# ---- torchtitan ----
+
+
+def _torchtitan(run: RunToLaunch, slurm: bool) -> str:
+    values, name = run.planned.values, table("torchtitan").name
+    if values["framework"] not in ("fsdp", "fsdp_compile"):
+        reason = f"is not the program of {name}, which is fsdp or fsdp_compile"
+        raise _refused(name, [Refusal("framework", values["framework"], reason)])
+    found = fields_of(values)
+    error: InputError | None = None
+    configurations, nearest = same_shapes(values)
+    for module, config in configurations:
+        command = command_of(module, config, found, int(values["num_gpus"] or 1))
+        try:
+            read_again(run, command, "launch file")
+        except InputError as refused:
+            error = error or refused
+            continue
+        body = function_of(module, config, found, run.num_steps or 100)
+        template = "torchtitan_slurm.sh" if slurm else "torchtitan.py.txt"
+        return _filled(template, run, slurm=slurm, body=body, config=config)
+    reason = f"is no model of a configuration of its registry{nearest}"
+    raise error or _refused(name, [Refusal("model", values["model"], reason)])
+
+
 _WRITERS: dict[str, Callable[[RunToLaunch, bool], str]] = {
     "megatron": _megatron,
     "bridge": _bridge,
+    "torchtitan": _torchtitan,
 }
+
+PROGRAMS = tuple(_WRITERS)
+"""Programs that launch files are written for."""

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.one import show_configuration
 from warehouse.launch.backwards import text_of
-from warehouse.launch.write import RunToLaunch, launch_text
+from warehouse.launch.table import table
+from warehouse.launch.write import PROGRAMS, RunToLaunch, launch_text
 
 if TYPE_CHECKING:
     from warehouse.plan.answer import PlanAnswer
+
+
+def launches_of_plan(answer: PlanAnswer) -> dict[str, str]:
+    """Return the launch files of the best layout by the names of the programs that can say it."""
+    found = {}
+    for program in PROGRAMS:
+        with suppress(InputError, UsageError):
+            found[table(program).name] = launch_of_plan(answer, program)
+    return found
 
 
 def launch_of_plan(answer: PlanAnswer, program: str, *, slurm: bool = False) -> str:

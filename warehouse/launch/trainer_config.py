@@ -1,0 +1,97 @@
+"""A function for torchtitan: a named configuration of its registry with the fields of a layout.
+
+The configuration is one of the same shape; torchtitan.toml read backwards gives the fields. Source:
+pytorch/torchtitan @b5bcd76c torchtitan/config/configs.py, trainer.py, config/manager.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from estimators.columns import COLUMNS
+from warehouse.launch.backwards import text_of
+from warehouse.launch.table import table
+from warehouse.launch.torchtitan import configurations
+
+if TYPE_CHECKING:
+    from warehouse.launch.backwards import Found
+
+_SCHEDULES = {"zbv": "ZBVZeroBubble", "dualpipev": "DualPipeV"}
+CHECKPOINT = "activation_checkpoint"
+
+
+def same_shapes(values: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str]:
+    """Return the configurations of a model's shape; else in which columns the nearest differs."""
+    found, nearest = [], ""
+    for key, row in configurations().items():
+        shape = {name: text for name, text in row.items() if text and name in COLUMNS}
+        known = [name for name in shape if values.get(name) is not None]
+        differing = [name for name in known if shape[name] != text_of(values[name])]
+        if not shape or row["refused"] or "num_layers" in differing or "hidden_size" in differing:
+            continue
+        nearest = nearest or f"; {key[1]} has another {', '.join(differing)}"
+        found += [] if differing else [key]
+    return found, nearest
+
+
+def fields_of(values: Mapping[str, Any]) -> Found:
+    """Return the fields that say these columns; some cannot be said."""
+    found: Found = {}
+    for name, flag in table("torchtitan").flags.items():
+        if flag.is_switch:
+            texts = flag.on or flag.off
+            found[name] = text_of(values.get([*texts][0])) == [*texts.values()][0]
+        elif flag.column:
+            found[name] = text_of(values[flag.column])
+    stages, chunks = int(values["pipeline_parallel"]), int(values["virtual_pipeline"] or 1)
+    tokens = int(values["microbatch_size"]) * int(values["seq_len"])
+    batch = int(values["global_batch_size"])
+    found["training.num_tokens_per_microbatch_per_dp_rank"] = str(tokens)
+    found["training.num_tokens_per_train_step"] = str(batch * int(values["seq_len"]))
+    replicas = int(values["data_parallel"])
+    is_sharded = values["zero_stage"] > 0
+    found["parallelism.data_parallel_replicate_degree"] = str(1 if is_sharded else replicas)
+    found["parallelism.data_parallel_shard_degree"] = str(replicas if is_sharded else 1)
+    again = "always" if values["zero_stage"] == 3 else "never"
+    found["parallelism.fsdp_reshard_after_forward"] = again
+    found["parallelism.expert_parallel_degree"] = text_of(values["expert_parallel"] or 1)
+    if stages > 1:
+        microbatches = batch // (replicas * int(values["microbatch_size"]))
+        found["parallelism.num_pp_microbatches"] = str(microbatches)
+        plain = "Interleaved1F1B" if chunks > 1 else "1F1B"
+        found["parallelism.pipeline_parallel_schedule"] = _SCHEDULES.get(values["schedule"], plain)
+    if chunks > 1:  # an end has a layer less, by default
+        a_stage = math.ceil((int(values["num_layers"]) + 2) / (stages * chunks))
+        found["parallelism.pipeline_parallel_layers_per_stage"] = str(a_stage)
+    found["compile.enable"] = values["framework"] == "fsdp_compile"
+    return found
+
+
+def command_of(module: str, name: str, fields: Found, num_gpus: int) -> str:
+    """Return the command line that has the same fields, as it is read."""
+    given = " ".join(f"--{field} {text_of(value)}" for field, value in fields.items())
+    return f"torchrun --nproc-per-node {num_gpus} -m torchtitan.train --module {module} --config {name} {given}"
+
+
+def function_of(module: str, name: str, fields: Found, steps: int) -> str:
+    """Return the module with the function that returns the configuration."""
+    given = {**fields, "training.steps": str(steps)}
+    recompute = str(fields[CHECKPOINT])
+    policies = {"selective": "SelectiveAC", "full": "FullAC"}
+    imports = [f"from torchtitan.models.{module}.config_registry import {name}"]
+    if recompute in policies:
+        policy = policies[recompute]
+        imports.insert(0, f"from torchtitan.distributed.activation_checkpoint import {policy}")
+    lines = [f"    config = {name}()"]
+    for field, value in given.items():
+        text = repr(value) if isinstance(value, bool) else str(value)
+        if field == CHECKPOINT:
+            text = f"{policies[recompute]}.Config()" if recompute in policies else "None"
+        elif not isinstance(value, bool) and not text.isdecimal():
+            text = f'"{text}"'
+        lines.append(f"    config.{field} = {text}")
+    imports.append("from torchtitan.trainer import Trainer")
+    head = "def planned() -> Trainer.Config:"
+    return "\n".join([*imports, "", "", head, *lines, "    return config", ""])
