@@ -41,8 +41,8 @@ def fields_of(values: Mapping[str, Any]) -> Found:
     found: Found = {}
     for name, flag in table("torchtitan").flags.items():
         if flag.is_switch:
-            texts = flag.on or flag.off
-            found[name] = text_of(values.get([*texts][0])) == [*texts.values()][0]
+            column, text = next(iter(flag.on.items()))
+            found[name] = text_of(values.get(column)) == text
         elif flag.column:
             found[name] = text_of(values[flag.column])
     stages, chunks = int(values["pipeline_parallel"]), int(values["virtual_pipeline"] or 1)
@@ -72,7 +72,8 @@ def fields_of(values: Mapping[str, Any]) -> Found:
 def command_of(module: str, name: str, fields: Found, num_gpus: int) -> str:
     """Return the command line that has the same fields, as it is read."""
     given = " ".join(f"--{field} {text_of(value)}" for field, value in fields.items())
-    return f"torchrun --nproc-per-node {num_gpus} -m torchtitan.train --module {module} --config {name} {given}"
+    start = f"torchrun --nproc-per-node {num_gpus} -m torchtitan.train"
+    return f"{start} --module {module} --config {name} {given}"
 
 
 def function_of(module: str, name: str, fields: Found, steps: int) -> str:

@@ -1,7 +1,7 @@
-"""Launch files of a layout: the tables of programs read backwards, and what the file needs besides.
+"""Launch files of a layout: the tables of programs read backwards, and the text around them.
 
-Each file is read again before it is given out: whoever reads it gets the inputs and the step that it
-was made of, or it is refused with the columns that differ.
+Each file is read again before it is given out: whoever reads it gets the inputs and the step that
+it was made of, or it is refused with the columns that differ.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import shlex
 import string
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from estimators.contract import Refusal, RefusedError
 from warehouse.errors import InputError, UsageError
 from warehouse.evaluate.inputs import input_names
 from warehouse.evaluate.one import show_configuration
-from warehouse.launch.backwards import arguments_of, conflicts, text_of
+from warehouse.launch.backwards import (
+    arguments_of,
+    environment_of,
+    refusals_of,
+    rules,
+    text_of,
+    told,
+    written,
+)
 from warehouse.launch.bridge import keys_of
 from warehouse.launch.read import launch_of
 from warehouse.launch.table import table
-from warehouse.launch.trainer_config import (
-    command_of,
-    fields_of,
-    function_of,
-    same_shapes,
-)
+from warehouse.launch.trainer_config import command_of, fields_of, function_of, same_shapes
 from warehouse.show.units import layout_in_words
 
 if TYPE_CHECKING:
@@ -50,9 +51,6 @@ _NAMES = ("model", "profile")
 _LARGEST_SERVER = 16
 """GPUs of the largest server; a larger NVLink domain is a rack of servers with four each."""
 
-_BLACKWELL = 10.0
-"""Compute capability from which Megatron-LM needs no order of launches from the environment."""
-
 
 @dataclass(frozen=True)
 class RunToLaunch:
@@ -64,16 +62,13 @@ class RunToLaunch:
         Its estimate, of inputs in texts.
     machine
         Inputs that no launch file has: the accelerator, its domain, constants; in texts.
-    about
-        Sentences of the plan for the head of the file.
     num_steps
-        Steps of the run; None: not known.
+        Steps of the run.
     """
 
     planned: Evaluation
     machine: Mapping[str, str]
-    about: Sequence[str] = ()
-    num_steps: int | None = None
+    num_steps: int = 100
 
     @property
     def per_node(self) -> int:
@@ -89,12 +84,13 @@ class RunToLaunch:
 
 def check_program(program: str) -> None:
     """Refuse the name of a program that no launch file is written for."""
-    hint = f"choose {', '.join(_WRITERS)}"
-    if program in READ_ONLY:
-        reason = f"launch files of {table(program).name} are read, not written"
-        raise UsageError(f"`--launch` {program}: {reason}", hint)
     if program not in _WRITERS:
-        raise UsageError(f"`--launch` {program} is not a program that is known", hint)
+        names = {name: table(name).name for name in READ_ONLY}
+        reason = (
+            f"launch files of {names[program]} are read, not written" if program in names else ""
+        )
+        reason = reason or "is not a program that is known"
+        raise UsageError(f"`--launch` {program}: {reason}", f"choose {', '.join(_WRITERS)}")
 
 
 def launch_text(program: str, run: RunToLaunch, *, slurm: bool = False) -> str:
@@ -163,13 +159,13 @@ def _refused(program: str, refusals: Sequence[Refusal]) -> InputError:
 # ---- arguments ----
 
 
-def _arguments(run: RunToLaunch, program: str) -> Found:
+def _arguments(values: Mapping[str, Any], run: RunToLaunch, program: str) -> Found:
     """Return the arguments of a program on Megatron-Core, with those of uneven stages."""
-    values, known = run.planned.values, table(program)
+    known = table(program)
     if values["framework"] != known.framework:
         reason = f"is not the program of {known.name}, which is {known.framework}"
         raise _refused(known.name, [Refusal("framework", values["framework"], reason)])
-    if refusals := conflicts(values):
+    if refusals := refusals_of(values):
         raise _refused(known.name, refusals)
     found = arguments_of(values, known)
     stages = run.planned.estimator.uneven_stages(values)
@@ -179,108 +175,36 @@ def _arguments(run: RunToLaunch, program: str) -> Found:
     for flag in () if stages is None else stages.flags:
         name, _, value = flag.removeprefix("--").partition(" ")
         found[name] = value.strip('"') or True
-    if "pipeline-model-parallel-layout" in found:
+    if "pipeline-model-parallel-layout" in found:  # has the chunks
         found.pop("num-virtual-stages-per-pipeline-rank", None)
-    return found | _needed(run, found)
-
-
-def _needed(run: RunToLaunch, found: Found) -> Found:
-    """Return the arguments that follow from others, or without which the program does not run."""
-    values = run.planned.values
-    needed: Found = {"max-position-embeddings": text_of(values["seq_len"])}
-    needed["normalization"] = "RMSNorm" if values["uses_glu"] else "LayerNorm"
-    needed["cross-entropy-loss-fusion"] = True
-    if values["num_experts"] > 1:
-        needed |= {"moe-grouped-gemm": True, "moe-permute-fusion": True}
-        needed["moe-router-load-balancing-type"] = "aux_loss"
-        needed["moe-aux-loss-coeff"] = "1e-3"
-        if values["experts_per_token"] == 1:
-            needed["moe-router-pre-softmax"] = True
-    if values["dispatcher"] == "flex" and values["num_experts"] > 1:
-        needed["moe-router-dtype"] = "fp32"
-    if "moe-router-enable-expert-bias" in found:
-        needed["moe-router-score-function"] = "sigmoid"
-    backends = {"cudnn": "fused", "flash": "flash"}
-    program = text_of(values["attention_program"]).partition("_")[0]
-    if values["attention"] == "flash" and program in backends:
-        needed["attention-backend"] = backends[program]
-    return needed
-
-
-def environment(run: RunToLaunch) -> dict[str, str]:
-    """Return the variables of the environment that the program needs for what was estimated.
-
-    Sources: NVIDIA/Megatron-LM @d98e8a64 megatron/training/arguments.py `validate_args`;
-    NVIDIA-NeMo/Megatron-Bridge @067f987d scripts/performance/utils/overrides.py (connections),
-    src/megatron/bridge/recipes (the others).
-    """
-    values = run.planned.values
-    splits = values["tensor_parallel"] > 1 or values["context_parallel"] > 1
-    needs_order = splits and values["zero_stage"] < 2 and not values["overlaps_expert_comm"]
-    many = "32" if values["num_experts"] > 1 else "8"
-    connections = "1" if needs_order and not _is_blackwell(run) else many
-    found = {"CUDA_DEVICE_MAX_CONNECTIONS": connections, "TORCH_NCCL_AVOID_RECORD_STREAMS": "1"}
-    found["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    if values["uses_cuda_graphs"]:
-        found["NCCL_GRAPH_REGISTER"] = "0"
     return found
-
-
-def _is_blackwell(run: RunToLaunch) -> bool:
-    name = str(run.planned.values.get("accelerator"))
-    with suppress(RefusedError):
-        product = run.planned.catalog.find("accelerator", name)
-        return float(product.get("compute_capability") or 0) >= _BLACKWELL
-    return False
 
 
 # ---- Megatron-LM ----
 
-_PARTS = {
-    "MODEL": "num-layers",
-    "LAYOUT": "tensor-model-parallel-size",
-    "PRECISION": "bf16",
-    "RECOMPUTATION": "recompute-granularity",
-    "KERNELS": "overlap-grad-reduce",
-}
-"""Array of the script -> the argument of the table with which it begins."""
-
-_PART_OF = {
-    "max-position-embeddings": "MODEL",
-    "normalization": "MODEL",
-    "glu-linear-offset": "MODEL",
-    "ckpt-format": "LAYOUT",
-    "reuse-grad-buf-for-mxfp8-param-ag": "PRECISION",
-}
-"""Arguments that the table does not read -> their array; others belong to the kernels."""
-
 
 def _megatron(run: RunToLaunch, slurm: bool) -> str:
-    found = _arguments(run, "megatron")
-    parts: dict[str, list[str]] = {name: [] for name in _PARTS}
-    for name, value in found.items():
-        parts[_part(name)].append(_words(name, value))
+    values = told(run.planned)
+    found = _arguments(values, run, "megatron")
+    parts: dict[str, list[str]] = {name: [] for name in rules("megatron")["parts"]}
+    names = [*table("megatron").flags]
+    for name in sorted(found, key=lambda name: names.index(name) if name in names else len(names)):
+        parts[_part(name, names)].append(_words(name, found[name]))
     arrays = [f"{name}=(\n{_wrapped(words)}\n)" for name, words in parts.items() if words]
     used = [f'"${{{name}[@]}}"' for name, words in parts.items() if words]
-    steps = f" --train-iters {run.num_steps}" if run.num_steps else " --train-iters 100"
-    text = _filled(
-        "megatron.sh",
-        run,
-        slurm=slurm,
-        arrays="\n".join(arrays),
-        arguments=" ".join(used),
-        steps=steps.strip(),
-    )
+    more = {"arrays": "\n".join(arrays), "arguments": " ".join(used)}
+    text = _filled("megatron.sh", run, values, slurm=slurm, **more)
     read_again(run, text, "launch file")
     return text
 
 
-def _part(flag: str) -> str:
-    names = [*table("megatron").flags]
+def _part(flag: str, names: list[str]) -> str:
+    """Return the array of an argument: by its place in the table."""
+    rule = rules("megatron")
     if flag not in names:
-        return _PART_OF.get(flag, "KERNELS")
-    begun = [part for part, first in _PARTS.items() if names.index(first) <= names.index(flag)]
-    return begun[-1]
+        return str(rule["place"].get(flag, [*rule["parts"]][-1]))
+    at = names.index(flag)
+    return [part for part, first in rule["parts"].items() if names.index(first) <= at][-1]
 
 
 def _words(name: str, value: Value) -> str:
@@ -292,13 +216,9 @@ def _words(name: str, value: Value) -> str:
 
 def _wrapped(words: Sequence[str]) -> str:
     """Return arguments in lines of at most a hundred characters, none of them broken."""
-    lines, line = [], ""
-    for word in words:
-        if line and len(line) + len(word) > 95:
-            lines.append(line)
-            line = ""
-        line = f"{line} {word}".strip()
-    return textwrap.indent("\n".join([*lines, line]), "    ")
+    kept = " ".join(word.replace(" ", "\0") for word in words)
+    lines = textwrap.wrap(kept, 96, break_long_words=False, break_on_hyphens=False)
+    return textwrap.indent("\n".join(lines).replace("\0", " "), "    ")
 
 
 class _Template(string.Template):
@@ -307,74 +227,78 @@ class _Template(string.Template):
     delimiter = "~"
 
 
-def _filled(name: str, run: RunToLaunch, *, slurm: bool, **values: str) -> str:
-    """Return a template of this folder with its values, and those that all have."""
+def _filled(
+    name: str, run: RunToLaunch, values: Mapping[str, Any], *, slurm: bool, **more: str
+) -> str:
+    """Return a file of folder written/ with its values, and those that all have."""
 
-    def part(file: str, **more: str) -> str:
-        text = files("warehouse.launch").joinpath(file).read_text("utf-8")
-        return _Template(text).substitute(more)
+    def part(file: str, **given: str) -> str:
+        return _Template(written(file)).substitute(given)
 
     sizes = {"nodes": str(run.num_nodes), "per_node": str(run.per_node)}
-    exports = "\n".join(f"export {name}={value}" for name, value in environment(run).items())
-    start = part("start_slurm.sh" if slurm else "start.sh", **sizes)
-    header = part("slurm.sh", **sizes) if slurm else ""
-    given = {"header": header, "start": start, "about": _about(run), "exports": exports}
-    return part(name, **sizes, **given, **values)
+    exports = [f"export {name}={value}" for name, value in environment_of(values).items()]
+    return part(
+        name,
+        **sizes,
+        header=part("slurm.sh", **sizes) if slurm else "",
+        start=part("start_slurm.sh" if slurm else "start.sh", **sizes),
+        about=_about(run),
+        exports="\n".join(exports),
+        steps=str(run.num_steps),
+        **more,
+    )
 
 
 def _about(run: RunToLaunch) -> str:
     """Return the head of a file as comments: the layout, its estimate, what is assumed besides."""
-    planned = run.planned
-    values = planned.values
+    values: dict[str, Any] = dict(run.planned.values)
     pairs = [f"{name}={value}" for name, value in run.machine.items() if name not in _said_by(run)]
     lines = [
         f"{values['model'] or 'custom model'} on {values['num_gpus']:,} x "
         f"{values['accelerator'] or 'custom system'}: {layout_in_words(values)}",
         f"estimated: {values['step_seconds']:.4g} s a step",
-        *run.about,
-        f"the estimate of this file: warehouse why --from FILE {shlex.join(pairs)}",
+        f"again: warehouse why --from FILE {shlex.join(pairs)}",
     ]
-    if routing := values.get("expert_routing"):
-        lines += [f"the estimate has {routing} routing"] if values["num_experts"] > 1 else []
-    if planned.mends:
-        lines.append("")
-    return "\n".join(f"# {line}" for line in lines if line)
+    if values["num_experts"] > 1:
+        lines.append(f"tokens choose experts: {values['expert_routing']}")
+    return "\n".join(f"# {line}" for line in lines)
 
 
 # ---- Megatron-Bridge ----
 
 
 def _bridge(run: RunToLaunch, slurm: bool) -> str:
-    found = _arguments(run, "bridge")
-    replicas = int(run.planned.layout["data_parallel"] or 1)
-    keys = keys_of(found, replicas, environment(run), run.num_steps or 100)
+    values = told(run.planned)
+    found = _arguments(values, run, "bridge")
+    keys = keys_of(found, int(values["data_parallel"]), environment_of(values), run.num_steps)
     read_again(run, keys, "launch file.yaml")
-    return _filled("bridge_slurm.sh" if slurm else "bridge.yaml", run, slurm=slurm, keys=keys)
+    template = "bridge_slurm.sh" if slurm else "bridge.yaml"
+    return _filled(template, run, values, slurm=slurm, keys=keys)
 
 
 # ---- torchtitan ----
 
 
 def _torchtitan(run: RunToLaunch, slurm: bool) -> str:
-    values, name = run.planned.values, table("torchtitan").name
+    values, name = told(run.planned), table("torchtitan").name
     if values["framework"] not in ("fsdp", "fsdp_compile"):
         reason = f"is not the program of {name}, which is fsdp or fsdp_compile"
         raise _refused(name, [Refusal("framework", values["framework"], reason)])
     found = fields_of(values)
-    error: InputError | None = None
     configurations, nearest = same_shapes(values)
+    reason = f"is no model of a configuration of its registry{nearest}"
+    error = _refused(name, [Refusal("model", values["model"], reason)])
     for module, config in configurations:
-        command = command_of(module, config, found, int(values["num_gpus"] or 1))
         try:
+            command = command_of(module, config, found, int(values["num_gpus"]))
             read_again(run, command, "launch file")
         except InputError as refused:
-            error = error or refused
+            error = refused
             continue
-        body = function_of(module, config, found, run.num_steps or 100)
+        body = function_of(module, config, found, run.num_steps)
         template = "torchtitan_slurm.sh" if slurm else "torchtitan.py.txt"
-        return _filled(template, run, slurm=slurm, body=body, config=config)
-    reason = f"is no model of a configuration of its registry{nearest}"
-    raise error or _refused(name, [Refusal("model", values["model"], reason)])
+        return _filled(template, run, values, slurm=slurm, body=body, config=config)
+    raise error
 
 
 _WRITERS: dict[str, Callable[[RunToLaunch, bool], str]] = {

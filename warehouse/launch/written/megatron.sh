@@ -6,11 +6,11 @@ set -euo pipefail
 # The estimate assumes these.
 ~{exports}
 
-# The estimate does not read these: your data, tokenizer and learning rate. As it stands, the script
-# measures a step on random tokens.
+# The estimate does not read these: your data, tokenizer and learning rate, and rotary base, norm
+# epsilon and the like of the model. As it stands, the script measures a step on random tokens.
 DATA=(--mock-data --tokenizer-type NullTokenizer)
 LEARNING=(--lr 1e-4 --min-lr 1e-5 --lr-decay-style cosine --lr-warmup-fraction 0.01)
-RUN=(~{steps} --eval-iters 0 --log-interval 10 --log-throughput)
+RUN=(--train-iters ~{steps} --eval-iters 0 --log-interval 10 --log-throughput)
 
 ~{arrays}
 
