@@ -287,18 +287,18 @@ def _torchtitan(run: RunToLaunch, slurm: bool) -> str:
     found = fields_of(values)
     configurations, nearest = same_shapes(values)
     reason = f"is no model of a configuration of its registry{nearest}"
-    error = _refused(name, [Refusal("model", values["model"], reason)])
+    errors = [_refused(name, [Refusal("model", values["model"], reason)])]
     for module, config in configurations:
         try:
             command = command_of(module, config, found, int(values["num_gpus"]))
             read_again(run, command, "launch file")
         except InputError as refused:
-            error = refused
+            errors.append(refused)
             continue
         body = function_of(module, config, found, run.num_steps)
         template = "torchtitan_slurm.sh" if slurm else "torchtitan.py.txt"
         return _filled(template, run, values, slurm=slurm, body=body, config=config)
-    raise error
+    raise errors[:2][-1]  # that of the first configuration, if there is one
 
 
 _WRITERS: dict[str, Callable[[RunToLaunch, bool], str]] = {
