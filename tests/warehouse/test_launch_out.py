@@ -201,7 +201,7 @@ def test_megatrons_own_parser_accepts_it(tmp_path: Path) -> None:
         texts.append(text)
     for run, text in zip(runs, texts, strict=True):
         values = told(run.planned)
-        case = {"args": arguments(text), "env": environment_of(values)}
+        case: dict[str, Any] = {"args": arguments(text), "env": environment_of(values)}
         case |= {"world": values["num_gpus"], "major": 10 if values["is_blackwell"] else 9}
         cases.append(json.dumps(case))
     tool = HERE.parents[1] / "docs" / "build" / "launch_arguments.py"

@@ -76,12 +76,8 @@ def told(planned: Evaluation) -> dict[str, Any]:
 
 def arguments_of(values: Mapping[str, Any], known: ProgramTable) -> Found:
     """Return the arguments that say these columns; some cannot be said."""
-    rule = rules("megatron")
+    rule, found = rules("megatron"), said("megatron", values)
     texts = {name: text_of(value) for name, value in values.items()}
-    found: Found = {}
-    for name, value in _given(rule["give"], values).items():
-        text = value.format_map(texts) if isinstance(value, str) else value
-        found[name] = str(text).split("+") if name in rule["several"] else text
     done = {"attention", "global_batch_size"}
     for name, flag in known.flags.items():
         if name in found or flag.by or (flag.beside and flag.beside not in found):
@@ -96,6 +92,17 @@ def arguments_of(values: Mapping[str, Any], known: ProgramTable) -> Found:
         found["attention-backend"] = "unfused"
     left_out = {f for each in rule["without"] if _holds(each, values) for f in each["flags"]}
     return {name: value for name, value in found.items() if name not in left_out}
+
+
+def said(program: str, values: Mapping[str, Any]) -> Found:
+    """Return the arguments that the rules of a program give."""
+    texts = {name: text_of(value) for name, value in values.items()}
+    several = rules(program).get("several", ())
+    found: Found = {}
+    for name, value in _given(rules(program)["give"], values).items():
+        text = value.format_map(texts) if isinstance(value, str) else value
+        found[name] = str(text).split("+") if name in several else text
+    return found
 
 
 def refusals_of(values: Mapping[str, Any]) -> list[Refusal]:

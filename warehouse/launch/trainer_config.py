@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from estimators.columns import COLUMNS
-from warehouse.launch.backwards import text_of
+from warehouse.launch.backwards import said, text_of
 from warehouse.launch.table import table
 from warehouse.launch.torchtitan import configurations
 
 if TYPE_CHECKING:
     from warehouse.launch.backwards import Found
 
-_SCHEDULES = {"zbv": "ZBVZeroBubble", "dualpipev": "DualPipeV"}
 CHECKPOINT = "activation_checkpoint"
 
 
@@ -45,28 +44,14 @@ def fields_of(values: Mapping[str, Any]) -> Found:
             found[name] = text_of(values.get(column)) == text
         elif flag.column:
             found[name] = text_of(values[flag.column])
-    stages, chunks = int(values["pipeline_parallel"]), int(values["virtual_pipeline"] or 1)
-    tokens = int(values["microbatch_size"]) * int(values["seq_len"])
-    batch = int(values["global_batch_size"])
-    found["training.num_tokens_per_microbatch_per_dp_rank"] = str(tokens)
-    found["training.num_tokens_per_train_step"] = str(batch * int(values["seq_len"]))
-    replicas = int(values["data_parallel"])
-    is_sharded = values["zero_stage"] > 0
-    found["parallelism.data_parallel_replicate_degree"] = str(1 if is_sharded else replicas)
-    found["parallelism.data_parallel_shard_degree"] = str(replicas if is_sharded else 1)
-    again = "always" if values["zero_stage"] == 3 else "never"
-    found["parallelism.fsdp_reshard_after_forward"] = again
-    found["parallelism.expert_parallel_degree"] = text_of(values["expert_parallel"] or 1)
-    if stages > 1:
-        microbatches = batch // (replicas * int(values["microbatch_size"]))
-        found["parallelism.num_pp_microbatches"] = str(microbatches)
-        plain = "Interleaved1F1B" if chunks > 1 else "1F1B"
-        found["parallelism.pipeline_parallel_schedule"] = _SCHEDULES.get(values["schedule"], plain)
-    if chunks > 1:  # an end has a layer less, by default
-        a_stage = math.ceil((int(values["num_layers"]) + 2) / (stages * chunks))
-        found["parallelism.pipeline_parallel_layers_per_stage"] = str(a_stage)
-    found["compile.enable"] = values["framework"] == "fsdp_compile"
-    return found
+    batch, micro, seq = (
+        int(values[name]) for name in ("global_batch_size", "microbatch_size", "seq_len")
+    )
+    stages = int(values["pipeline_parallel"]) * int(values["virtual_pipeline"] or 1)
+    more = {"tokens": micro * seq, "step_tokens": batch * seq}
+    more["microbatches"] = batch // (int(values["data_parallel"]) * micro)
+    more["layers_a_stage"] = math.ceil((int(values["num_layers"]) + 2) / stages)
+    return found | said("torchtitan", {**values, **more})
 
 
 def command_of(module: str, name: str, fields: Found, num_gpus: int) -> str:

@@ -10,7 +10,7 @@ import math
 import shlex
 import string
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 READ_ONLY = ("deepspeed", "hugging_face", "megatron_deepspeed", "nemo")
 """Programs whose launch files are read, and not written."""
 
+_COMPILED = {"torchtitan": ("fsdp_compile",)}
 _PLACEMENT = {
     *("pipeline_layout", "layers_in_first_stage", "layers_in_last_stage", "counts_embedding"),
     *("counts_loss", "virtual_pipeline"),
@@ -99,10 +100,12 @@ def launch_text(program: str, run: RunToLaunch, *, slurm: bool = False) -> str:
     if "framework" not in run.planned.problem:
         reason = f"the layouts of {run.planned.estimator.name} are those of no program"
         raise UsageError(f"`--launch` {program}: {reason}", "plan with the default estimator")
+    framework, known = run.planned.problem["framework"], table(program)
+    frameworks = (known.framework, *_COMPILED.get(program, ()))
+    if framework not in frameworks:
+        reason = f"is not its program, which is {' or '.join(frameworks)}"
+        raise _refused(known.name, [Refusal("framework", framework, reason)])
     return _WRITERS[program](run, slurm)
-
-
-# ---- read again ----
 
 
 def read_again(run: RunToLaunch, text: str, name: str) -> None:
@@ -156,15 +159,9 @@ def _refused(program: str, refusals: Sequence[Refusal]) -> InputError:
     return InputError.from_refusals(refusals, f"a launch file of {program}")
 
 
-# ---- arguments ----
-
-
 def _arguments(values: Mapping[str, Any], run: RunToLaunch, program: str) -> Found:
     """Return the arguments of a program on Megatron-Core, with those of uneven stages."""
     known = table(program)
-    if values["framework"] != known.framework:
-        reason = f"is not the program of {known.name}, which is {known.framework}"
-        raise _refused(known.name, [Refusal("framework", values["framework"], reason)])
     if refusals := refusals_of(values):
         raise _refused(known.name, refusals)
     found = arguments_of(values, known)
@@ -180,16 +177,13 @@ def _arguments(values: Mapping[str, Any], run: RunToLaunch, program: str) -> Fou
     return found
 
 
-# ---- Megatron-LM ----
-
-
 def _megatron(run: RunToLaunch, slurm: bool) -> str:
     values = told(run.planned)
     found = _arguments(values, run, "megatron")
     parts: dict[str, list[str]] = {name: [] for name in rules("megatron")["parts"]}
-    names = [*table("megatron").flags]
-    for name in sorted(found, key=lambda name: names.index(name) if name in names else len(names)):
-        parts[_part(name, names)].append(_words(name, found[name]))
+    order = {name: at for at, name in enumerate(table("megatron").flags)}
+    for name in sorted(found, key=lambda name: order.get(name, len(order))):
+        parts[_part(name, order)].append(_words(name, found[name]))
     arrays = [f"{name}=(\n{_wrapped(words)}\n)" for name, words in parts.items() if words]
     used = [f'"${{{name}[@]}}"' for name, words in parts.items() if words]
     more = {"arrays": "\n".join(arrays), "arguments": " ".join(used)}
@@ -198,13 +192,11 @@ def _megatron(run: RunToLaunch, slurm: bool) -> str:
     return text
 
 
-def _part(flag: str, names: list[str]) -> str:
+def _part(flag: str, order: Mapping[str, int]) -> str:
     """Return the array of an argument: by its place in the table."""
     rule = rules("megatron")
-    if flag not in names:
-        return str(rule["place"].get(flag, [*rule["parts"]][-1]))
-    at = names.index(flag)
-    return [part for part, first in rule["parts"].items() if names.index(first) <= at][-1]
+    begun = [part for part, first in rule["parts"].items() if order[first] <= order.get(flag, 999)]
+    return str(rule["place"].get(flag, begun[-1]))
 
 
 def _words(name: str, value: Value) -> str:
@@ -233,7 +225,8 @@ def _filled(
     """Return a file of folder written/ with its values, and those that all have."""
 
     def part(file: str, **given: str) -> str:
-        return _Template(written(file)).substitute(given)
+        filled: str = _Template(written(file)).substitute(given)
+        return filled
 
     sizes = {"nodes": str(run.num_nodes), "per_node": str(run.per_node)}
     exports = [f"export {name}={value}" for name, value in environment_of(values).items()]
@@ -264,9 +257,6 @@ def _about(run: RunToLaunch) -> str:
     return "\n".join(f"# {line}" for line in lines)
 
 
-# ---- Megatron-Bridge ----
-
-
 def _bridge(run: RunToLaunch, slurm: bool) -> str:
     values = told(run.planned)
     found = _arguments(values, run, "bridge")
@@ -276,14 +266,8 @@ def _bridge(run: RunToLaunch, slurm: bool) -> str:
     return _filled(template, run, values, slurm=slurm, keys=keys)
 
 
-# ---- torchtitan ----
-
-
 def _torchtitan(run: RunToLaunch, slurm: bool) -> str:
     values, name = told(run.planned), table("torchtitan").name
-    if values["framework"] not in ("fsdp", "fsdp_compile"):
-        reason = f"is not the program of {name}, which is fsdp or fsdp_compile"
-        raise _refused(name, [Refusal("framework", values["framework"], reason)])
     found = fields_of(values)
     configurations, nearest = same_shapes(values)
     reason = f"is no model of a configuration of its registry{nearest}"
@@ -301,11 +285,6 @@ def _torchtitan(run: RunToLaunch, slurm: bool) -> str:
     raise errors[:2][-1]  # that of the first configuration, if there is one
 
 
-_WRITERS: dict[str, Callable[[RunToLaunch, bool], str]] = {
-    "megatron": _megatron,
-    "bridge": _bridge,
-    "torchtitan": _torchtitan,
-}
-
+_WRITERS = {"megatron": _megatron, "bridge": _bridge, "torchtitan": _torchtitan}
 PROGRAMS = tuple(_WRITERS)
 """Programs that launch files are written for."""
