@@ -236,6 +236,15 @@ def test_a_dense_layout_in_full() -> None:
     assert "# again: warehouse why --from FILE accelerator=H100\n" in text
 
 
+def test_what_the_file_does_not_say_is_in_its_head() -> None:
+    texts = {**DENSE, "precision": "fp8", "gemm_efficiency": "0.7", "attention_program": "formula"}
+    run = planned(texts)
+    given = {name: text for name, text in texts.items() if name not in ("model", "num_gpus")}
+    text = launch_text("megatron", replace(run, machine=given))
+    pairs = "gemm_efficiency=0.7 attention_program=formula"
+    assert f"# again: warehouse why --from FILE accelerator=H100 {pairs}\n" in text
+
+
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

@@ -49,6 +49,7 @@ _PLACEMENT = {
 }
 _NAMES = ("model", "profile")
 """Columns of names alone: their values are in others."""
+_PAIRS = "KEY=VALUE..."
 _LARGEST_SERVER = 16
 """GPUs of the largest server; a larger NVLink domain is a rack of servers with four each."""
 
@@ -108,13 +109,19 @@ def launch_text(program: str, run: RunToLaunch, *, slurm: bool = False) -> str:
     return _WRITERS[program](run, slurm)
 
 
-def read_again(run: RunToLaunch, text: str, name: str) -> None:
-    """Refuse a launch file that would be read as another layout or another step."""
+def read_again(run: RunToLaunch, text: str, name: str) -> str:
+    """Refuse a launch file that would be read as another layout or another step.
+
+    Return the inputs that it does not have, as pairs for the command that reads it.
+    """
     planned = run.planned
     launch = launch_of(text, Path(name), {})
     known = input_names(planned.estimator, planned.relation)
+    must = {*planned.estimator.shape_columns, *planned.relation.keys, "num_gpus"} - _PLACEMENT
+    said = {*must, *planned.estimator.choice_columns, "model", "global_batch_size", "framework"}
     texts = {name: value for name, value in launch.columns.items() if name in known}
-    texts |= {name: value for name, value in run.machine.items() if name not in _said_by(run)}
+    besides = {n: text for n, text in run.machine.items() if n not in said | texts.keys()}
+    texts |= besides
     try:
         found = show_configuration(
             *(planned.estimator, planned.relation, texts, planned.mends, planned.catalog),
@@ -124,7 +131,6 @@ def read_again(run: RunToLaunch, text: str, name: str) -> None:
         raise _refused(launch.program, error.refusals) from None
     measures = planned.relation.measures  # what follows from them may count the names of choices
     others = [n for n in measures if not _is_same(found.results[n], planned.results[n])]
-    must = {*planned.estimator.shape_columns, *planned.relation.keys, "num_gpus"} - _PLACEMENT
     must -= {"head_size"} if planned.values["kv_lora_rank"] else set()  # latents have other sizes
     wanted = {**planned.problem, **planned.layout}
     got = {**found.problem, **found.layout}
@@ -139,13 +145,7 @@ def read_again(run: RunToLaunch, text: str, name: str) -> None:
     ]
     if differing:
         raise _refused(launch.program, differing)
-
-
-def _said_by(run: RunToLaunch) -> set[str]:
-    """Return the columns that a launch file has to say: shape, choices, degrees, batch."""
-    planned = run.planned
-    names = {*planned.estimator.shape_columns, *planned.estimator.choice_columns}
-    return names | {*planned.relation.keys, "model", "num_gpus", "global_batch_size", "framework"}
+    return shlex.join(f"{name}={text}" for name, text in besides.items())
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -188,8 +188,7 @@ def _megatron(run: RunToLaunch, slurm: bool) -> str:
     used = [f'"${{{name}[@]}}"' for name, words in parts.items() if words]
     more = {"arrays": "\n".join(arrays), "arguments": " ".join(used)}
     text = _filled("megatron.sh", run, values, slurm=slurm, **more)
-    read_again(run, text, "launch file")
-    return text
+    return text.replace(_PAIRS, read_again(run, text, "launch file"))
 
 
 def _part(flag: str, order: Mapping[str, int]) -> str:
@@ -245,12 +244,11 @@ def _filled(
 def _about(run: RunToLaunch) -> str:
     """Return the head of a file as comments: the layout, its estimate, what is assumed besides."""
     values: dict[str, Any] = dict(run.planned.values)
-    pairs = [f"{name}={value}" for name, value in run.machine.items() if name not in _said_by(run)]
     lines = [
         f"{values['model'] or 'custom model'} on {values['num_gpus']:,} x "
         f"{values['accelerator'] or 'custom system'}: {layout_in_words(values)}",
         f"estimated: {values['step_seconds']:.4g} s a step",
-        f"again: warehouse why --from FILE {shlex.join(pairs)}",
+        f"again: warehouse why --from FILE {_PAIRS}",
     ]
     if values["num_experts"] > 1:
         lines.append(f"tokens choose experts: {values['expert_routing']}")
@@ -261,9 +259,9 @@ def _bridge(run: RunToLaunch, slurm: bool) -> str:
     values = told(run.planned)
     found = _arguments(values, run, "bridge")
     keys = keys_of(found, int(values["data_parallel"]), environment_of(values), run.num_steps)
-    read_again(run, keys, "launch file.yaml")
+    pairs = read_again(run, keys, "launch file.yaml")
     template = "bridge_slurm.sh" if slurm else "bridge.yaml"
-    return _filled(template, run, values, slurm=slurm, keys=keys)
+    return _filled(template, run, values, slurm=slurm, keys=keys).replace(_PAIRS, pairs)
 
 
 def _torchtitan(run: RunToLaunch, slurm: bool) -> str:
@@ -275,13 +273,14 @@ def _torchtitan(run: RunToLaunch, slurm: bool) -> str:
     for module, config in configurations:
         try:
             command = command_of(module, config, found, int(values["num_gpus"]))
-            read_again(run, command, "launch file")
+            pairs = read_again(run, command, "launch file")
         except InputError as refused:
             errors.append(refused)
             continue
         body = function_of(module, config, found, run.num_steps)
         template = "torchtitan_slurm.sh" if slurm else "torchtitan.py.txt"
-        return _filled(template, run, values, slurm=slurm, body=body, config=config)
+        text = _filled(template, run, values, slurm=slurm, body=body, config=config)
+        return text.replace(_PAIRS, pairs)
     raise errors[:2][-1]  # that of the first configuration, if there is one
 
 
