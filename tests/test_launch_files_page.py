@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "launch_files.md").read_text("utf-8")
 def test_every_command_prints_what_the_page_shows(tmp_path: Path) -> None:
     write_files(PAGE, tmp_path)
     found = [command for block in blocks(PAGE, "console") for command in commands(block)]
-    assert len(found) == 2
+    assert len(found) == 3
     for command in found:
         assert comparable(printed(command.text, tmp_path)) == comparable(command.printed)
 

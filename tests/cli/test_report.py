@@ -20,6 +20,7 @@ from markupsafe import escape
 
 from tests.cli.planning import QUESTION
 from tests.shared import Command, call
+from warehouse.launch.read import launch_of
 from warehouse.plan.words import limits_in_words
 from warehouse.report import content
 from warehouse.report.content import LAYOUTS
@@ -187,6 +188,19 @@ def test_a_file_that_cannot_be_the_page_is_refused(
     assert code != 0
     assert out.rsplit("/", maxsplit=1)[0] in err
     assert not (tmp_path / out).exists()
+
+
+def test_the_page_has_the_launch_of_the_best_layout(
+    planned: tuple[Path, dict[str, Any], str], page: str
+) -> None:
+    texts = re.findall(r"Copy launch</button><pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    script, keys = map(html.unescape, texts)
+    best = planned[1]["layouts"][0]
+    for text, name in ((script, "run.sh"), (keys, "run_config.yaml")):
+        columns = launch_of(text, Path(name), {}).columns
+        assert columns["num_gpus"] == str(planned[1]["num_gpus"])
+        assert columns["tensor_parallel"] == str(best["tensor_parallel"])
+        assert columns["microbatch_size"] == str(best["microbatch_size"])
 
 
 def test_sliders_begin_at_the_plan(planned: tuple[Path, dict[str, Any], str], page: str) -> None:
@@ -453,6 +467,15 @@ class TestInABrowser:
         page.locator("button[type=reset]").click()
         page.wait_for_function("document.querySelector('input[name=price]').value === '2.5'")
         assert results() == found
+
+    def test_a_launch_file_is_copied(self, opened: Callable[[int, Any], Page]) -> None:
+        page = opened(1280, "light")
+        page.locator("summary", has_text="Megatron-LM").click()
+        button = page.locator("button.copy").first
+        button.click()
+        page.wait_for_function(
+            "/^(Copied|Selected)/.test(document.querySelector('.copy').textContent)"
+        )
 
     def test_it_prints(self, opened: Callable[[int, Any], Page]) -> None:
         page = opened(1280, "dark")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from warehouse.cli.options import DEFAULT_DATABASE, Database, DryRun, Top, Yes
 from warehouse.cli.output import Output
 from warehouse.cli.waiting import working
 from warehouse.errors import UsageError
-from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions, arguments_of
+from warehouse.options import DEFAULT_PLANNER, EstimatorName, PlanOptions, arguments_of, text_option
 from warehouse.show.formats import Format
 
 if TYPE_CHECKING:
@@ -45,6 +46,26 @@ class ShownOptions:
     show_sql: Annotated[
         bool, typer.Option("--show-sql", help="Print the query of each figure as well.")
     ] = False
+    program: Annotated[
+        str | None,
+        text_option(
+            "--launch",
+            "PROGRAM",
+            "Print the launch file of the best layout alone, for megatron, bridge or torchtitan; "
+            "the plan goes to stderr or --out.",
+        ),
+    ] = None
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="With --launch: as a batch script of Slurm.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if self.slurm and self.program is None:
+            raise UsageError("`--slurm` is for a launch file", "add --launch megatron")
+        if self.program is not None:
+            from warehouse.launch.write import check_program
+
+            check_program(self.program)
 
 
 def plan(
@@ -93,6 +114,10 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
     """Read the question, and print the steps of the plan or its answer."""
     from warehouse.plan.several import asks_several
 
+    launch = shown.program
+    if launch is not None and (shown.dry_run or asks_several(options)):
+        reason = "starts one layout, which follows from one question without --dry-run"
+        raise UsageError(f"`--launch` {launch} {reason}", "ask that question alone")
     if asks_several(options):
         _answer_several(options, shown, output, db)
         return
@@ -118,7 +143,8 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
             _put_steps(steps_in_words(run, sweep, top), output.form)
         return
     answer = answer_plan(run, sweep, db, top, partial(_store, is_confirmed=shown.yes))
-    with output.opened():
+    plan_aside = nullcontext() if launch is None or output.out else redirect_stdout(sys.stderr)
+    with output.opened(), plan_aside:
         # a choice of columns is one of tables
         has_details = shown.details or bool(output.chosen)
         put_page(plan_page(answer, top, has_details=has_details))
@@ -126,6 +152,10 @@ def _answer(options: PlanOptions, shown: ShownOptions, output: Output, db: Path)
             begin, end = ("```sql\n", "```\n") if output.form is Format.MARKDOWN else ("", "")
             for name, query in answer.queries.items():
                 sys.stdout.write(f"\n{begin}-- {name}\n{query};\n{end}")
+    if launch is not None:
+        from warehouse.plan.launched import launch_of_plan
+
+        sys.stdout.write(launch_of_plan(answer, launch, slurm=shown.slurm))
 
 
 def _answer_several(options: PlanOptions, shown: ShownOptions, output: Output, db: Path) -> None:

@@ -135,7 +135,7 @@ def _kinds(given: Arguments, flag: str, is_kind: Callable[[int, int], bool]) -> 
     if text.isdecimal() and len(text) < 10:
         return [is_kind(number, max(int(text), 1)) for number in range(1, layers + 1)]
     try:
-        kinds = _list(ast.parse(text.strip("'\" "), mode="eval").body)
+        kinds = layer_kinds(ast.parse(text.strip("'\" "), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         kinds = []
     if len(kinds) != layers:
@@ -145,15 +145,15 @@ def _kinds(given: Arguments, flag: str, is_kind: Callable[[int, int], bool]) -> 
     return kinds
 
 
-def _list(node: ast.expr) -> list[bool]:
+def layer_kinds(node: ast.expr) -> list[bool]:
     """Return the value of a list of ones and zeros, with + and *."""
     if isinstance(node, ast.List):
         return [bool(_whole(each)) for each in node.elts]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        found = _list(node.left) + _list(node.right)
+        found = layer_kinds(node.left) + layer_kinds(node.right)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         times = _whole(node.right)
-        part = _list(node.left)
+        part = layer_kinds(node.left)
         found = part * times if 0 <= times * len(part) <= MOST_LAYERS else []
     else:
         raise ValueError

@@ -126,7 +126,11 @@ def _names(flags: Sequence[str]) -> str:
 
 def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchFile:
     """Read a launch file; the columns that a user gives besides count before those of the file."""
-    text, given = read_text(path, MAX_BYTES, HINT), given or {}
+    return launch_of(read_text(path, MAX_BYTES, HINT), path, given or {})
+
+
+def launch_of(text: str, path: Path, given: Mapping[str, str]) -> LaunchFile:
+    """Read the text of a launch file; the ending of its path says what it is."""
     asked = given.get("num_gpus", "")
     of = of_keys if path.suffix.lower() in (".yaml", ".yml", ".json") else of_script
     found = of(text, path)

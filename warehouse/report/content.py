@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from estimators.columns import COLUMNS
 from warehouse.ask.terms import price_vendors
 from warehouse.plan import words
+from warehouse.plan.launched import launches_of_plan
 from warehouse.plan.page import expert_rows, interval_lines, parts_section
 from warehouse.plan.published_runs import published_lines
 from warehouse.plan.question_words import question_lines
@@ -76,6 +77,7 @@ def content_of(answer: PlanAnswer) -> dict[str, Any]:
         "layouts": _layouts(answer),
         "experts": _table(expert_rows(answer)),
         "counts": _table(words.count_rows(answer)),
+        "launches": launches_of_plan(answer),
         "costs": _table(answer.costs, drop=("option", "price_note")),
         "energies": _table(answer.energies, drop=("option", "power_note", "power_basis")),
         "errors": _table([] if sure.record is None else sure.record.groups),

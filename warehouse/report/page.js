@@ -121,3 +121,18 @@ if (form) {
   form.addEventListener("reset", () => setTimeout(compute));
   compute();
 }
+
+// ---- a launch file to copy: where a page has no clipboard, its text is selected ----
+
+for (const button of document.querySelectorAll("button.copy")) {
+  button.addEventListener("click", async () => {
+    const code = button.nextElementSibling;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      window.getSelection().selectAllChildren(code);
+      button.textContent = "Selected: copy it";
+    }
+  });
+}
