@@ -279,6 +279,7 @@ def test_wrong_usage_exits_2(
         ((*ONE, "seq_len=1", "--set", "seq_len=2"), '`seq_len` "2" is given twice'),
         ((*ONE, "num-gpus=8"), '`num_gpus` "8" is given twice'),
         ((*ONE, "--set", "layrs=3"), '`layrs` "3" is not an input of roofline'),
+        ((*ONE, "--set", "zero_stage=1"), "training_step has it: --estimator training_step"),
         ((*ONE, "--set", "seq_len=long"), "`seq_len`"),
         (("--config", "none.csv"), "there is no such file"),
         (("--config", "none.txt"), "is of no known format"),

@@ -54,7 +54,8 @@ _HINT = "name a column that it reads, such as num_gpus, tensor_parallel or hbm_b
 
 def operations_of(estimator: Estimator) -> Operations:
     """Return the operations of the estimator's step."""
-    require_capability(estimator, "step.operations", "does not divide a step into operations")
+    lack = "does not divide a step into operations: `warehouse explain` shows its parts"
+    require_capability(estimator, "step.operations", lack)
     assert estimator.step.operations is not None
     return estimator.step.operations
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from estimators import registry
 from estimators.contract import Catalog, Mends, Refusal, RefusedError, Scalar
 from estimators.interval import STEP
 from estimators.names import hint_on_word
@@ -81,12 +82,19 @@ def read_pairs(
             refusals.append(Refusal(spelt, text, "is computed, not given", "leave it out"))
         elif name not in known:
             hint = hint_on_word(spelt, (*known, *estimator.aliases))
-            hint = hint or "docs/columns.md lists the columns"
+            hint = hint or _planner_with(name) or "docs/columns.md lists the columns"
             refusals.append(Refusal(spelt, text, f"is not an input of {estimator.name}", hint))
         given[name] = text.strip()
     if refusals:
         raise RefusedError(refusals)
     return given
+
+
+def _planner_with(name: str) -> str:
+    """Return a hint on the estimator of `plan` if it has a column; else nothing."""
+    planner = registry.get(registry.default("plan"))
+    has_it = name in input_names(planner, planner.relations[0])
+    return f"{planner.name} has it: --estimator {planner.name}" if has_it else ""
 
 
 def show_configuration(
