@@ -50,5 +50,5 @@ def test_a_command_of_the_gallery_has_options_that_the_plot_takes(name: str) -> 
 
 def test_pictures_are_small_and_all_are_shown() -> None:
     found = {path.stem: path.stat().st_size for path in PICTURES.glob("*.svg")}
-    assert set(found) == set(PLOTS)
+    assert set(found) == {*PLOTS, "rivals"}  # that page has a picture of its own
     assert sum(found.values()) < 3_000_000
