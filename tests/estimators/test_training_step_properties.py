@@ -348,7 +348,7 @@ def test_rows_of_different_problems_in_one_batch_do_not_mind_one_another(
         alone = estimate_cell(cell, layouts)
         rows = slice(start, start + len(layouts["zero_stage"]))
         # a bubble is what a step leaves: its rounding is that of the step
-        rounding = 1e-15 * np.max(alone["step_seconds"], initial=0.0)
+        rounding = 1e-14 * np.max(alone["step_seconds"], initial=0.0)
         for name in OUTPUTS:
             np.testing.assert_allclose(
                 found[name][rows], alone[name], rtol=1e-12, atol=rounding, err_msg=name
