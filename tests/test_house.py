@@ -48,7 +48,7 @@ ROOMS = (
 )
 """Modules and packages of warehouse/: each imports only itself and those before it."""
 
-LINES = {("warehouse", "*.py"): 42_960, ("estimators", "*.py"): 23_070, ("sql", "*.sql"): 9_295}
+LINES = {("warehouse", "*.py"): 42_970, ("estimators", "*.py"): 23_070, ("sql", "*.sql"): 9_295}
 """Folder and files -> lines that they may have. The commit of a change that needs more says what
 for; one that needs fewer lowers the number."""
 

@@ -364,7 +364,10 @@ def test_scripts_are_those_of_a_shell(program: str, slurm: bool, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("accelerator", "gpus", "expected"),
-    [("H100", "12", (3, 4)), ("H100", "4", (1, 4)), ("GB200", "72", (18, 4))],
+    [
+        *(("H100", "12", (2, 6)), ("H100", "6", (1, 6)), ("H100", "18", (3, 6))),
+        *(("H100", "4", (1, 4)), ("GB200", "72", (18, 4))),
+    ],
 )
 def test_nodes_are_servers(accelerator: str, gpus: str, expected: tuple[int, int]) -> None:
     texts: dict[str, Any] = {**DENSE, "accelerator": accelerator, "num_gpus": gpus}
@@ -372,3 +375,43 @@ def test_nodes_are_servers(accelerator: str, gpus: str, expected: tuple[int, int
     texts["global_batch_size"] = "144"
     run = planned({**texts, "model": "llama3_8B"})
     assert (run.num_nodes, run.per_node) == expected
+
+
+MIXTURE = {
+    "model": "qwen3_30B_A3B",
+    "framework": "megatron_core",
+    "num_gpus": "64",
+    "global_batch_size": "256",
+    "tensor_parallel": "1",
+    "expert_parallel": "8",
+    "dispatcher": "flex",
+    "captures_whole_steps": "false",
+}
+
+
+def test_a_rack_has_a_dispatcher_of_racks() -> None:
+    """DeepEP refuses a GB200 (Megatron-Bridge @067f987d training/flex_dispatcher_backend.py)."""
+    rack = launch_text("megatron", planned({**MIXTURE, "accelerator": "GB200"}))
+    assert "--moe-flex-dispatcher-backend hybridep" in rack
+    assert "--moe-enable-deepep" not in rack
+    server = launch_text("megatron", planned({**MIXTURE, "accelerator": "H100"}))
+    assert "--moe-enable-deepep" in server
+
+
+def test_no_dense_layer_is_captured_beside_overlapped_experts() -> None:
+    """Megatron-LM @d98e8a64 megatron/core/transformer/transformer_config.py refuses it."""
+    texts = {**MIXTURE, "accelerator": "B200", "uses_cuda_graphs": "true", "num_dense_layers": "1"}
+    assert planned_modules(texts) == ["attn", "moe_router", "mlp"]
+    assert planned_modules({**texts, "overlaps_expert_comm": "true"}) == ["attn", "moe_router"]
+
+
+def planned_modules(texts: Mapping[str, str]) -> list[str]:
+    """Return the parts of a layer that a script captures as CUDA graphs."""
+    found = re.search(r"--cuda-graph-modules ([a-z_ ]+)", launch_text("megatron", planned(texts)))
+    return found[1].split() if found else []
+
+
+def test_whole_steps_of_experts_are_not_captured() -> None:
+    texts = {**MIXTURE, "accelerator": "B200", "uses_cuda_graphs": "true"}
+    with pytest.raises(InputError, match="captures_whole_steps"):
+        launch_text("megatron", planned({**texts, "captures_whole_steps": "true"}))

@@ -60,7 +60,8 @@ def told(planned: Evaluation) -> dict[str, Any]:
     is_mixture = values["num_experts"] > 1
     captured = ["attn"] if values["captures_attention"] else []
     captured += ["moe_router"] if is_mixture else []
-    captured += ["mlp"] if dense or not is_mixture else []
+    overlaps = values["overlaps_expert_comm"] and values["expert_parallel"] > 1
+    captured += ["mlp"] if (dense and not overlaps) or not is_mixture else []
     is_blackwell = False
     with suppress(RefusedError):
         product = planned.catalog.find("accelerator", str(values.get("accelerator")))

@@ -74,9 +74,12 @@ class RunToLaunch:
 
     @property
     def per_node(self) -> int:
-        """GPUs of a server that the run can use: as many on each."""
+        """GPUs of a server that the run uses, as many on each; whole tensor groups if it can."""
         gpus, domain = (int(self.planned.values[name] or 8) for name in ("num_gpus", "nvlink_size"))
-        return math.gcd(gpus, domain if domain <= _LARGEST_SERVER else 4)
+        server = domain if domain <= _LARGEST_SERVER else 4
+        sizes = [n for n in range(1, server + 1) if gpus % n == 0]
+        ranks = int(self.planned.values["tensor_parallel"] or 1)
+        return max([n for n in sizes if n % ranks == 0] or sizes)
 
     @property
     def num_nodes(self) -> int:
