@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators.enumeration import enumerate_layouts
+from estimators.factored import distinct_rows
 from estimators.training_step.domains import gpus_in_domain
 from estimators.training_step.kinds import kinds_of
 from estimators.training_step.layer import LAYER_KEYS, layer_of, work_of
@@ -98,38 +99,23 @@ class _Ways:
     """Ways to split a layer, with the seconds of each."""
 
     def __init__(self) -> None:
-        self._columns: Columns = {name: np.empty(0, dtype=np.int64) for name in LAYER_KEYS}
+        self._columns: Columns = {}
         self._seconds: Array = np.empty(0)
 
     def seconds_of(self, table: Columns, compute: Callable[[Columns], Array]) -> Array:
         """Return the seconds of each row of a table; `compute` makes those that are not known."""
-        places, is_known = self._places(table)
-        if not is_known.all():
-            new = {name: table[name][~is_known] for name in LAYER_KEYS}
-            self._seconds = np.concatenate([self._seconds, compute(new)])
-            self._columns = {n: np.concatenate([self._columns[n], new[n]]) for n in LAYER_KEYS}
-            places, _ = self._places(table)
-        return self._seconds[places]
-
-    def _places(self, table: Columns) -> tuple[Array, Array]:
-        """Return the place of each row of a table among the known ones, and whether it is one."""
-        codes, known = self._codes(table)
-        if not len(known):
-            return np.zeros(len(codes), dtype=np.int64), np.zeros(len(codes), dtype=bool)
-        order = np.argsort(known)
-        places = np.searchsorted(known, codes, sorter=order)
-        places = order[np.minimum(places, len(known) - 1)]
-        return places, known[places] == codes
-
-    def _codes(self, table: Columns) -> tuple[Array, Array]:
-        """Return a number for each row of a table, and for each known row."""
-        both = (table, self._columns)
-        sizes = [1 + max(int(each[name].max(initial=0)) for each in both) for name in LAYER_KEYS]
-        first, second = (
-            np.ravel_multi_index([each[name].astype(np.int64) for name in LAYER_KEYS], sizes)
-            for each in both
-        )
-        return first, second
+        joined, number = table, len(self._seconds)
+        if self._columns:
+            joined = {n: np.concatenate([self._columns[n], table[n]]) for n in LAYER_KEYS}
+        rows, place = distinct_rows(joined, LAYER_KEYS)
+        seconds: Array = np.empty(len(rows[LAYER_KEYS[0]]))
+        is_new = np.ones(len(seconds), dtype=bool)
+        seconds[place[:number]] = self._seconds
+        is_new[place[:number]] = False
+        if is_new.any():
+            seconds[is_new] = compute({name: column[is_new] for name, column in rows.items()})
+        self._columns, self._seconds = rows, seconds
+        return seconds[place[number:]]
 
 
 def _least_seconds(values: Mapping[str, Any], ways: Columns, catalog: Catalog) -> Array:

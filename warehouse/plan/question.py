@@ -75,7 +75,13 @@ class RunLimits:
 
     def __bool__(self) -> bool:
         """Return whether there is any limit."""
-        return any(value is not None for value in vars(self).values())
+        return bool(self.by_option)
+
+    @property
+    def by_option(self) -> dict[str, float]:
+        """Option -> the limit that it gives."""
+        named = {"--days": self.days, "--budget-usd": self.budget_usd, "--max-mw": self.max_mw}
+        return {option: limit for option, limit in named.items() if limit is not None}
 
     @property
     def takes_cheapest(self) -> bool:

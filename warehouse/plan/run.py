@@ -130,13 +130,7 @@ def _batch_note(asked: TrainingRun, chosen: TrainingRun, num_gpus: int) -> str:
     batch, notes = batch_on(chosen.batch, num_gpus), []
     kind = "published" if asked.is_default_batch else "given"
     if chosen.batch != asked.batch:
-        limits = asked.request.limits
-        given = {
-            "--days": limits.days,
-            "--budget-usd": limits.budget_usd,
-            "--max-mw": limits.max_mw,
-        }
-        options = " and ".join(name for name, limit in given.items() if limit is not None)
+        options = " and ".join(asked.request.limits.by_option)
         end = "smallest" if chosen.batch > asked.batch else "largest"
         notes.append(
             f"{chosen.batch:,} is the {end} {kind} batch that meets {options}; {asked.batch:,} "

@@ -67,13 +67,14 @@ def limits_in_words(answer: PlanAnswer) -> list[str]:
     """
     limits, likely, best = answer.run.request.limits, answer.uncertainty.likely, answer.best
     slower = 0.0 if likely is None else likely[1] / best["step_seconds"]
+    taken = {
+        "--days": best["training_seconds"] / 86400,
+        "--budget-usd": answer.own_count["cost_usd"],
+    }
     given = [
-        (f"{option} {limit:,.10g}", slower * value > limit)
-        for option, limit, value in (
-            ("--days", limits.days, best["training_seconds"] / 86400),
-            ("--budget-usd", limits.budget_usd, answer.own_count["cost_usd"]),
-        )
-        if limit is not None
+        (f"{option} {limit:,.10g}", slower * taken[option] > limit)
+        for option, limit in limits.by_option.items()
+        if option in taken
     ]
     if not given:
         return []
