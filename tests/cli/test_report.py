@@ -21,6 +21,7 @@ from markupsafe import escape
 from tests.cli.planning import QUESTION
 from tests.shared import Command, call
 from warehouse.launch.read import launch_of
+from warehouse.plan.question import RunLimits
 from warehouse.plan.words import limits_in_words
 from warehouse.report import content
 from warehouse.report.content import LAYOUTS
@@ -304,7 +305,7 @@ def test_a_plan_within_limits_states_them(
 def test_a_limit_is_one_of_the_median_and_may_be_exceeded_by_the_slow_end(
     days: float | None, words: list[str]
 ) -> None:
-    limits = SimpleNamespace(days=days, budget_usd=None)
+    limits = RunLimits(days=days, budget_usd=None)
     answer = SimpleNamespace(
         run=SimpleNamespace(request=SimpleNamespace(limits=limits)),
         best={"training_seconds": 10 * 86_400, "step_seconds": 1.0},
@@ -321,7 +322,7 @@ def test_a_limit_is_one_of_the_median_and_may_be_exceeded_by_the_slow_end(
     ("usd", "exceeded"), [(100, "both"), (130, "--days")], ids=["both", "the days alone"]
 )
 def test_two_limits_are_one_sentence(usd: float, exceeded: str) -> None:
-    limits = SimpleNamespace(days=11, budget_usd=usd)
+    limits = RunLimits(days=11, budget_usd=usd)
     answer = SimpleNamespace(
         run=SimpleNamespace(request=SimpleNamespace(limits=limits)),
         best={"training_seconds": 10 * 86_400, "step_seconds": 1.0},
